@@ -1,0 +1,259 @@
+//! A forge, seen as about a dozen calls. The quirks of each kind stay inside its own file.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use crate::job::{CommitId, RepoName};
+
+/// One forge.
+#[async_trait]
+pub trait Forge: Send + Sync {
+    /// The bot's own user.
+    async fn whoami(&self) -> Result<User, Error>;
+    /// A repository as the bot's token sees it.
+    async fn repository(&self, repo: &RepoName) -> Result<Repository, Error>;
+    /// An issue.
+    async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, Error>;
+    /// Every addition and removal of one label on an issue, oldest first, all pages.
+    async fn label_events(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        label: &str,
+    ) -> Result<Vec<LabelEvent>, Error>;
+    /// What a user may do with a repository. Fails closed: an unclear answer is an error, not a permission.
+    async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error>;
+    /// All comments of an issue, oldest first.
+    async fn comments(&self, repo: &RepoName, number: u64) -> Result<Vec<Comment>, Error>;
+    /// Writes a comment and returns its id.
+    async fn comment(&self, repo: &RepoName, number: u64, body: &str) -> Result<i64, Error>;
+    /// Replaces a comment's body.
+    async fn edit_comment(&self, repo: &RepoName, comment: i64, body: &str) -> Result<(), Error>;
+    /// Puts a reaction, such as `eyes`, on an issue. One that is there already is no error.
+    async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error>;
+    /// The pull request from `head` into `base`, in any state, the newest first choice.
+    async fn pull_by_head(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<Pull>, Error>;
+    /// Opens a draft, or adopts the one that is open for the same head. The answer says whether it is a draft.
+    async fn open_draft(&self, repo: &RepoName, draft: &NewDraft) -> Result<Pull, Error>;
+    /// The head commit of a branch, or none if there is no such branch.
+    async fn branch_head(&self, repo: &RepoName, branch: &str) -> Result<Option<CommitId>, Error>;
+    /// Where and how git reaches a repository.
+    fn remote(&self, repo: &RepoName) -> Remote;
+    /// A link for people to an issue.
+    fn issue_link(&self, repo: &RepoName, number: u64) -> String;
+}
+
+/// Where and how git reaches a repository. `Debug` prints no secret.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// The address, without credentials.
+    pub url: url::Url,
+    /// User name for HTTP Basic.
+    pub user: String,
+    /// Password or token for HTTP Basic.
+    pub password: secrecy::SecretString,
+    /// A PEM file with further certificate authorities.
+    pub ca_file: Option<std::path::PathBuf>,
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The forge's numeric id.
+    pub id: i64,
+    /// The login.
+    pub login: String,
+}
+
+/// A repository.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// The branch that work is based on.
+    pub default_branch: String,
+    /// Whether it is read-only.
+    pub archived: bool,
+    /// Whether the token may push.
+    pub can_push: bool,
+    /// Whether pull requests are switched on.
+    pub has_pulls: bool,
+}
+
+/// An issue.
+#[derive(Debug, Clone)]
+pub struct Issue {
+    /// Its number.
+    pub number: u64,
+    /// Its title.
+    pub title: String,
+    /// Its text.
+    pub body: String,
+    /// Who opened it.
+    pub author: User,
+    /// Whether it is open.
+    pub is_open: bool,
+    /// Whether only collaborators may comment.
+    pub is_locked: bool,
+    /// Whether it is a pull request.
+    pub is_pull: bool,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+    /// The logins of those who have it.
+    pub assignees: Vec<String>,
+    /// When it was opened.
+    pub created_at: DateTime<Utc>,
+}
+
+/// One addition or removal of a label.
+#[derive(Debug, Clone)]
+pub struct LabelEvent {
+    /// The timeline event's id.
+    pub id: i64,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// Who.
+    pub actor: User,
+    /// Added, or removed.
+    pub change: LabelChange,
+}
+
+/// What happened to a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelChange {
+    /// It was put on.
+    Added,
+    /// It was taken off.
+    Removed,
+}
+
+/// What a user may do with a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permission {
+    /// Nothing.
+    None,
+    /// Read.
+    Read,
+    /// Push.
+    Write,
+    /// Change settings.
+    Admin,
+}
+
+/// A comment.
+#[derive(Debug, Clone)]
+pub struct Comment {
+    /// Its id.
+    pub id: i64,
+    /// Who wrote it.
+    pub author: User,
+    /// Its text.
+    pub body: String,
+    /// When it was written.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A draft to open.
+#[derive(Debug, Clone)]
+pub struct NewDraft {
+    /// The title, without any draft prefix.
+    pub title: String,
+    /// The body.
+    pub body: String,
+    /// The branch with the change.
+    pub head: String,
+    /// The branch to merge into.
+    pub base: String,
+}
+
+/// A pull request.
+#[derive(Debug, Clone)]
+pub struct Pull {
+    /// Its number.
+    pub number: u64,
+    /// Its link for people.
+    pub link: String,
+    /// Whether it is open.
+    pub is_open: bool,
+    /// Whether it has been merged.
+    pub is_merged: bool,
+    /// Whether the forge says that it is a draft.
+    pub is_draft: bool,
+    /// Its title.
+    pub title: String,
+    /// The id of the user who opened it.
+    pub author: i64,
+}
+
+/// Why a call gave nothing. No variant's text holds a token or a body.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// 401: the token is wrong or has expired.
+    #[error("cannot {call}: the forge refused the token (401): {message}")]
+    Auth {
+        /// What was asked, such as `read issue 7 of acme/app`.
+        call: String,
+        /// The forge's words, cut.
+        message: String,
+    },
+    /// 403: a scope or a right is missing.
+    #[error("cannot {call}: the forge denied it (403): {message}")]
+    Denied {
+        /// What was asked.
+        call: String,
+        /// The forge's words, cut.
+        message: String,
+    },
+    /// 404: not there, or hidden from this token.
+    #[error("cannot {call}: not found, or hidden from the token (404): {message}")]
+    Missing {
+        /// What was asked.
+        call: String,
+        /// The forge's words, cut.
+        message: String,
+    },
+    /// 409, 412, 422, 423 and the like: the forge does not want this now.
+    #[error("cannot {call}: the forge declined it ({status}): {message}")]
+    Declined {
+        /// What was asked.
+        call: String,
+        /// The status.
+        status: u16,
+        /// The forge's words, cut.
+        message: String,
+    },
+    /// 429 or 5xx, after the client's own retries where the call may be repeated.
+    #[error("cannot {call}: the forge is unwell ({status}): {message}")]
+    Unwell {
+        /// What was asked.
+        call: String,
+        /// The status.
+        status: u16,
+        /// The forge's words, cut.
+        message: String,
+        /// How long the forge asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// No answer.
+    #[error("cannot {call}: the forge did not answer")]
+    Unreachable {
+        /// What was asked.
+        call: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// An answer that is not what the API says.
+    #[error("cannot {call}: the answer makes no sense: {reason}")]
+    Answer {
+        /// What was asked.
+        call: String,
+        /// What is wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,307 @@
+//! What a job is: its key, its states and its final words. Pure data and rules; `store` keeps them, `run` moves them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use webhooks::RepoName;
+
+/// A job's number in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct JobId(pub i64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A commit's id, as 40 or 64 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CommitId(pub String);
+
+impl CommitId {
+    /// The first ten digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..10).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for CommitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The issue that a job is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subject {
+    /// The forge's name in the configuration.
+    pub forge: String,
+    /// The repository.
+    pub repo: RepoName,
+    /// The issue's number.
+    pub issue: u64,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}#{}", self.forge, self.repo, self.issue)
+    }
+}
+
+impl std::str::FromStr for Subject {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "an issue is written `FORGE:OWNER/REPO#NUMBER`";
+        let (forge, rest) = text.split_once(':').ok_or(wrong)?;
+        let (repo, number) = rest.rsplit_once('#').ok_or(wrong)?;
+        Ok(Self {
+            forge: forge.to_owned(),
+            repo: repo.parse().map_err(|_| wrong)?,
+            issue: number.parse().map_err(|_| wrong)?,
+        })
+    }
+}
+
+/// What asked for a job. With the subject it makes the semantic key, which is unique in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// The label was added; the forge's id of that timeline event.
+    Label {
+        /// The timeline event's id.
+        event: i64,
+    },
+    /// The label was there when the issue was opened, which leaves no timeline event.
+    Opened,
+    /// A person asked on the command line; when, in Unix seconds.
+    Command {
+        /// Unix seconds.
+        at: i64,
+    },
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label { event } => write!(f, "label:{event}"),
+            Self::Opened => f.write_str("opened"),
+            Self::Command { at } => write!(f, "command:{at}"),
+        }
+    }
+}
+
+/// The semantic key of a job: `FORGE:OWNER/REPO#NUMBER@ASK`.
+pub fn key(subject: &Subject, ask: &Ask) -> String {
+    format!("{subject}@{ask}")
+}
+
+/// A job as the store knows it.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Its issue.
+    pub subject: Subject,
+    /// The semantic key; none until the issue has been read and found to ask for something.
+    pub key: Option<String>,
+    /// Which ask on this issue it is, from 1; none until it has a key. It stands in the branch name.
+    pub ask_number: Option<u32>,
+    /// How often it has been claimed.
+    pub attempt: u32,
+    /// Its state.
+    pub state: State,
+    /// The status comment, once written.
+    pub comment: Option<i64>,
+    /// What stands ready to be published, once the gate has passed it.
+    pub ready: Option<Ready>,
+    /// The draft pull request's number, once opened.
+    pub pull: Option<u64>,
+}
+
+/// What stands ready to be published: enough to finish after a crash without another session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The commit in the trusted mirror, kept alive there by a ref of this job.
+    pub commit: CommitId,
+    /// The branch to push it to.
+    pub branch: String,
+    /// The branch that the pull request asks to be merged into.
+    pub base_branch: String,
+    /// The pull request's title, without the draft prefix.
+    pub title: String,
+    /// The pull request's body.
+    pub body: String,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// It waits for a worker.
+    Queued,
+    /// A worker has it.
+    Running {
+        /// What the worker is doing.
+        stage: Stage,
+    },
+    /// It ended.
+    Ended {
+        /// How.
+        end: End,
+    },
+}
+
+/// What a running job is doing, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Reading the issue, its timeline and who asked.
+    Ask,
+    /// Fetching the repository.
+    Checkout,
+    /// The model works.
+    Session,
+    /// Importing what the agent left and applying the gate.
+    Gate,
+    /// The bot runs the tests.
+    Evidence,
+    /// Committing, pushing, opening the draft.
+    Publish,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 6] =
+        [Self::Ask, Self::Checkout, Self::Session, Self::Gate, Self::Evidence, Self::Publish];
+
+    /// The name in the store, in logs and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Checkout => "checkout",
+            Self::Session => "session",
+            Self::Gate => "gate",
+            Self::Evidence => "evidence",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The kind of end.
+    pub outcome: Outcome,
+    /// One sentence for the people on the issue.
+    pub person: String,
+    /// One sentence for the operator; may hold causes, never secrets.
+    pub operator: String,
+    /// What to do next.
+    pub next: String,
+}
+
+/// The kind of end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "why", rename_all = "snake_case")]
+pub enum Outcome {
+    /// A draft pull request is open.
+    DraftPr,
+    /// The session ended without a change worth a draft.
+    NoFix(NoFix),
+    /// A rule said no. Neutral, not a failure.
+    Refused(Rule),
+    /// Something broke.
+    Failed(Failure),
+    /// A person, or the end of the label, stopped it.
+    Cancelled,
+}
+
+/// Why there is no fix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoFix {
+    /// The workspace equals the base commit.
+    NoChange,
+    /// The budget of turns, tokens or time ran out with no change.
+    Budget,
+}
+
+/// A named rule that refuses a job or a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// The repository is not on the allow-list.
+    RepositoryNotAllowed,
+    /// The repository's own `.hyla.toml` switches the bot off.
+    RepositoryDisabled,
+    /// The repository is archived.
+    RepositoryArchived,
+    /// The issue is a pull request.
+    NotAnIssue,
+    /// The issue is closed.
+    IssueClosed,
+    /// The issue is locked.
+    IssueLocked,
+    /// Whoever added the label may not write to the repository.
+    AdderCannotWrite,
+    /// The label was added by the bot's own user.
+    AdderIsHyla,
+    /// Who added the label could not be established.
+    AdderUnknown,
+    /// The patch touches a protected path.
+    ProtectedPath,
+    /// The patch changes or makes a symbolic link that leaves the tree.
+    Symlink,
+    /// The patch changes or makes a submodule.
+    Submodule,
+    /// The patch changes a file's mode in a way that no edit needs.
+    FileMode,
+    /// The patch holds a binary file.
+    Binary,
+    /// The patch breaks a Git LFS pointer.
+    LfsPointer,
+    /// The patch has too many files, too many lines or too large a file.
+    TooLarge,
+    /// The patch rewrites all line endings of a file.
+    LineEndings,
+    /// The patch holds something that looks like a secret, or is one of the bot's.
+    Secret,
+    /// A path in the patch cannot be published safely.
+    PathName,
+}
+
+/// What broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// The forge refused the bot's token.
+    ForgeAuth,
+    /// The forge refused this call, though the token is good.
+    ForgeDenied,
+    /// The forge says that something is not there.
+    ForgeMissing,
+    /// The forge did not answer, or not in time, or with a server error.
+    ForgeDown,
+    /// The forge answered something unexpected.
+    ForgeAnswer,
+    /// The repository could not be fetched or pushed.
+    Git,
+    /// The model's server did not answer or failed.
+    ModelDown,
+    /// The model's server refused the request, or its answer made no sense.
+    ModelAnswer,
+    /// No command can be run safely on this machine.
+    Sandbox,
+    /// The bot's own disk, database or programming.
+    Internal,
+}
+
+/// The serialised name of a fieldless variant, for logs, metrics and the store.
+pub fn name_of<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(_) | Err(_) => String::new(),
+    }
+}

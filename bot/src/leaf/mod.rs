@@ -1,0 +1,1 @@
+//! Leaf's five tools.

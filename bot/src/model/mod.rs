@@ -1,0 +1,90 @@
+//! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
+//! it, and so do the tests' script and, once it exists, the engine in this process.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engine::{Piece, Reply, Request};
+
+/// A model that answers one turn at a time.
+#[async_trait]
+pub trait Model: Send + Sync {
+    /// Asks for one turn. `pieces` sees the parts as they arrive; the reply repeats them whole.
+    ///
+    /// # Errors
+    /// See [`Error`]. Retries on a busy server have already happened.
+    async fn turn(
+        &self,
+        request: &Request,
+        pieces: &mut (dyn FnMut(Piece) + Send),
+    ) -> Result<Reply, Error>;
+
+    /// The context window in tokens, where the backend tells it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    async fn context_window(&self) -> Result<Option<u64>, Error>;
+
+    /// The name to show to people, such as `FrogNano-4B-2609`.
+    fn name(&self) -> &str;
+}
+
+/// Why there is no turn. No variant's text holds a prompt or a key.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens, or the connection broke before an answer began.
+    #[error("cannot reach the model's server at `{endpoint}`")]
+    Unreachable {
+        /// The server's address.
+        endpoint: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server said nothing for too long.
+    #[error("the model's server at `{endpoint}` said nothing for {}", humantime::format_duration(*.silent))]
+    Silent {
+        /// The server's address.
+        endpoint: String,
+        /// How long the bot waited.
+        silent: Duration,
+    },
+    /// The server kept answering 429 or 5xx.
+    #[error(
+        "the model's server at `{endpoint}` answered {status} after {attempts} attempts: {message}"
+    )]
+    Busy {
+        /// The server's address.
+        endpoint: String,
+        /// The last status.
+        status: u16,
+        /// How often it was asked.
+        attempts: u32,
+        /// The server's words, cut.
+        message: String,
+    },
+    /// The conversation no longer fits the context. The work done so far is kept.
+    #[error("the conversation no longer fits the model's context: {message}")]
+    ContextFull {
+        /// The server's words, cut.
+        message: String,
+    },
+    /// The server refused the request: a wrong key, a wrong model name, an unknown parameter.
+    #[error("the model's server at `{endpoint}` refused the request with {status}: {message}")]
+    Refused {
+        /// The server's address.
+        endpoint: String,
+        /// The status.
+        status: u16,
+        /// The server's words, cut.
+        message: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("cannot read the answer of the model's server at `{endpoint}`: {reason}")]
+    Answer {
+        /// The server's address.
+        endpoint: String,
+        /// What is wrong.
+        reason: String,
+    },
+}

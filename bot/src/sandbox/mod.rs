@@ -1,0 +1,162 @@
+//! The sandbox, seen as three verbs: prove that it holds, run one command, end everything of a job.
+//!
+//! A set-up failure is its own type: it is never shown to the model as the failure of a command, and no caller may
+//! answer it by running the command elsewhere.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::workspace::Workspace;
+
+/// Runs commands that nobody trusts.
+#[async_trait]
+pub trait Sandbox: Send + Sync {
+    /// Proves each property with canaries. Cheap enough for every start.
+    async fn probe(&self) -> Report;
+
+    /// Runs one command with the workspace at `/workspace`, and returns when every process of it is dead.
+    /// Dropping the future ends the command.
+    ///
+    /// # Errors
+    /// The command was not run, or its death could not be proven.
+    async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError>;
+}
+
+/// One command.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// A script for `/bin/bash -lc`, as the model or a configuration wrote it.
+    pub script: String,
+    /// How long it may run.
+    pub timeout: Duration,
+    /// Bytes kept from the head of each stream.
+    pub head_bytes: usize,
+    /// Bytes kept from the tail of each stream, after the head.
+    pub tail_bytes: usize,
+    /// Whether the script sees the workspace read-only.
+    pub access: Access,
+}
+
+/// What a command may do to the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read and write.
+    ReadWrite,
+    /// Read only.
+    ReadOnly,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// How it ended.
+    pub end: End,
+    /// What it wrote to its standard output.
+    pub stdout: Stream,
+    /// What it wrote to its standard error.
+    pub stderr: Stream,
+    /// How long it ran.
+    pub elapsed: Duration,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It exited, with this code; 128 + n when a signal n ended it.
+    Exited(i32),
+    /// It reached its time limit.
+    TimedOut,
+    /// It was ended for memory, where a cgroup tells.
+    OutOfMemory,
+    /// It filled the workspace beyond its limit.
+    DiskFull,
+}
+
+/// A captured stream.
+#[derive(Debug, Clone, Default)]
+pub struct Stream {
+    /// The first bytes, at most the command's `head_bytes`.
+    pub head: Vec<u8>,
+    /// The last bytes after the head, at most the command's `tail_bytes`.
+    pub tail: Vec<u8>,
+    /// Bytes between head and tail that were not kept.
+    pub dropped_bytes: u64,
+}
+
+/// The command was not run, or its death could not be proven. For the operator, never for the model.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The backend refuses to work at all here.
+    #[error("cannot run commands safely: {reason}; {remedy}")]
+    Unusable {
+        /// What is missing.
+        reason: String,
+        /// The sentence that fixes it.
+        remedy: String,
+    },
+    /// Starting one command failed.
+    #[error("cannot start a sandboxed command: {reason}")]
+    Start {
+        /// What bubblewrap or the kernel said.
+        reason: String,
+        /// The underlying error, where there is one.
+        #[source]
+        source: Option<std::io::Error>,
+    },
+    /// Processes of the command may still live.
+    #[error("cannot prove that the sandboxed command is dead: {reason}")]
+    StillAlive {
+        /// What was tried.
+        reason: String,
+    },
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Report {
+    /// The backend's name and version.
+    pub backend: String,
+    /// One entry for each property, in order.
+    pub checks: Vec<Check>,
+}
+
+/// One property.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Check {
+    /// A short name, such as `no-network`.
+    pub name: &'static str,
+    /// What was seen.
+    pub verdict: Verdict,
+    /// Details and, where it fails, the sentence that fixes it.
+    pub detail: String,
+}
+
+/// What was seen of a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It holds.
+    Holds,
+    /// It holds in part, or is not enforced here and not required.
+    Warns,
+    /// It does not hold: no agent may run.
+    Fails,
+}
+
+impl Report {
+    /// Whether an agent may run.
+    pub fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.verdict != Verdict::Fails)
+    }
+}
+
+/// How the bubblewrap backend is built. Converted from the configuration by the caller.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The settings of `[sandbox]`.
+    pub config: config::Sandbox,
+    /// The `hyla` binary, which starts bubblewrap through its hidden `sandbox-child` command.
+    pub helper: PathBuf,
+}

@@ -1,0 +1,173 @@
+//! Everything that must survive a restart, seen as a dozen verbs. SQL stays in this folder.
+//!
+//! Each verb is one transaction. A verb that takes a [`Lease`] writes nothing when the lease has been lost.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use crate::job::{CommitId, End, Job, JobId, Ready, Stage, Subject};
+
+/// The ledger of deliveries and jobs.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Keeps a delivery and, if it names a subject, a job for it: the queued job of that subject that has no key yet,
+    /// or a further one that is due at `due`. One transaction.
+    async fn accept(&self, delivery: &NewDelivery, now: DateTime<Utc>) -> Result<Kept, Error>;
+
+    /// Queues a job that a person or a schedule asked for, under its key. The job that has the key already is returned
+    /// instead of a second.
+    async fn ask(&self, subject: &Subject, key: &str, now: DateTime<Utc>) -> Result<JobId, Error>;
+
+    /// Takes the oldest due job for a worker: queued, or running under a lease that has expired.
+    async fn claim(
+        &self,
+        worker: &str,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> Result<Option<(Job, Lease)>, Error>;
+
+    /// Prolongs a lease.
+    async fn renew(&self, lease: &Lease, until: DateTime<Utc>) -> Result<(), Error>;
+
+    /// Gives a job its semantic key and ask number, or, if another job has the key, removes this job and names that one.
+    async fn identify(
+        &self,
+        lease: &Lease,
+        key: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Identified, Error>;
+
+    /// Removes a job whose issue asks for nothing, and notes why on its deliveries.
+    async fn drop_job(&self, lease: &Lease, why: &str) -> Result<(), Error>;
+
+    /// Notes the stage that a job has reached.
+    async fn enter(&self, lease: &Lease, stage: Stage, now: DateTime<Utc>) -> Result<(), Error>;
+
+    /// Notes the status comment's id.
+    async fn note_comment(&self, lease: &Lease, comment: i64) -> Result<(), Error>;
+
+    /// Notes what stands ready to be published.
+    async fn note_ready(&self, lease: &Lease, ready: &Ready) -> Result<(), Error>;
+
+    /// Notes the base commit and the digest of the frozen input.
+    async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error>;
+
+    /// Notes the draft pull request's number.
+    async fn note_pull(&self, lease: &Lease, pull: u64) -> Result<(), Error>;
+
+    /// Ends a job.
+    async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error>;
+
+    /// Gives a job back to be claimed again at `due`, with a sentence for the operator.
+    async fn retry(&self, lease: &Lease, due: DateTime<Utc>, why: &str) -> Result<(), Error>;
+
+    /// Gives a job back at once and does not count the attempt: the service stops, or its lease is handed over.
+    async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error>;
+
+    /// One job.
+    async fn job(&self, id: JobId) -> Result<Option<Row>, Error>;
+
+    /// The newest jobs first, at most `limit`.
+    async fn jobs(&self, limit: u32) -> Result<Vec<Row>, Error>;
+
+    /// When the next queued job is due, if there is one.
+    async fn next_due(&self) -> Result<Option<DateTime<Utc>>, Error>;
+}
+
+/// A worker's right to write to one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The job.
+    pub job: JobId,
+    /// A value that is new with each claim.
+    pub token: String,
+}
+
+/// A delivery to keep.
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    /// The forge's name in the configuration.
+    pub forge: String,
+    /// The forge's id of the delivery.
+    pub id: String,
+    /// The event's name.
+    pub event: String,
+    /// The verified JSON text.
+    pub payload: Vec<u8>,
+    /// What it asks to look at; none if it asks for nothing.
+    pub subject: Option<Subject>,
+    /// When that look is due.
+    pub due: DateTime<Utc>,
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It made a job.
+    Queued(JobId),
+    /// It was joined to a job that has not looked yet.
+    Joined(JobId),
+    /// It asks for nothing.
+    Ignored,
+    /// It is known.
+    Repeated,
+}
+
+/// What became of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identified {
+    /// The key is this job's.
+    Mine {
+        /// Which ask on this issue it is, from 1.
+        ask_number: u32,
+    },
+    /// Another job has it; this one is removed.
+    Other(JobId),
+}
+
+/// A job with its history, for people.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The job.
+    pub job: Job,
+    /// The commit that the work was based on.
+    pub base: Option<CommitId>,
+    /// SHA-256 of the frozen input, as hex.
+    pub digest: Option<String>,
+    /// When it was queued.
+    pub created_at: DateTime<Utc>,
+    /// When it last changed.
+    pub updated_at: DateTime<Utc>,
+    /// When it is due, while it is queued.
+    pub due_at: DateTime<Utc>,
+    /// The sentence of the last retry.
+    pub last_error: Option<String>,
+}
+
+/// Why a verb did nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another worker has the job, or it has ended.
+    #[error("lost the lease on job {job}")]
+    LostLease {
+        /// The job.
+        job: JobId,
+    },
+    /// The database refused.
+    #[error("cannot {action} in the database")]
+    Database {
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A row that this program did not write.
+    #[error("cannot read job {job} from the database: {reason}")]
+    Row {
+        /// The job.
+        job: JobId,
+        /// What is wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,63 @@
+//! One forge: where it is, which repositories of it are worked on, and where its secrets are.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::SecretRef;
+
+/// `[forge.NAME]`. `kind`, `url`, `token`, `webhook_secrets` and `repositories` have no default.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forge {
+    /// What software it is.
+    pub kind: ForgeKind,
+    /// The address that the bot reaches it at, with any sub-path, without `/api/v1`.
+    pub url: Url,
+    /// The address that people reach it at, when it differs; used in links only.
+    #[serde(default)]
+    pub public_url: Option<Url>,
+    /// The access token of the bot's user.
+    pub token: SecretRef,
+    /// One webhook secret, or two while they are rotated.
+    pub webhook_secrets: Vec<SecretRef>,
+    /// The allow-list, as `owner/name`. A repository that is not here is never touched.
+    pub repositories: Vec<String>,
+    /// The label that asks for a draft.
+    #[serde(default = "default_label")]
+    pub label: String,
+    /// The title prefix that makes a pull request a draft on Gitea and Forgejo. It must be one of the server's
+    /// `WORK_IN_PROGRESS_PREFIXES`, which no API tells.
+    #[serde(default = "default_draft_prefix")]
+    pub draft_prefix: String,
+    /// A PEM file with certificate authorities to trust besides the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// How long one request may take.
+    #[serde(default = "default_timeout", with = "humantime_serde")]
+    pub timeout: Duration,
+}
+
+/// What software a forge is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForgeKind {
+    /// Gitea 1.24 and later.
+    Gitea,
+    /// Forgejo 11 and later.
+    Forgejo,
+}
+
+fn default_label() -> String {
+    "hyla".into()
+}
+
+fn default_draft_prefix() -> String {
+    "WIP:".into()
+}
+
+fn default_timeout() -> Duration {
+    Duration::from_secs(30)
+}

@@ -1,0 +1,53 @@
+//! Which model answers, and where: any server that speaks the OpenAI chat-completions protocol.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::SecretRef;
+
+/// `[model]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// Base address of the server, up to and with `/v1`.
+    pub endpoint: Url,
+    /// The model's name at that server.
+    pub name: String,
+    /// The server's key, if it wants one.
+    pub key: Option<SecretRef>,
+    /// A PEM file with certificate authorities to trust besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// How long the server may take to accept a connection.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+    /// How long the stream of one turn may stay silent; the first byte may take this long too.
+    #[serde(with = "humantime_serde")]
+    pub idle_timeout: Duration,
+    /// How long one turn may take in all.
+    #[serde(with = "humantime_serde")]
+    pub turn_timeout: Duration,
+    /// How often a turn is asked at most when the server is busy or fails (429 and 5xx).
+    pub attempts: u32,
+    /// The longest wait that a `Retry-After` is obeyed for.
+    #[serde(with = "humantime_serde")]
+    pub retry_after_limit: Duration,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            endpoint: Url::parse("http://127.0.0.1:8000/v1").expect("a literal URL parses"),
+            name: "FrogNano-4B-2609".into(),
+            key: None,
+            ca_file: None,
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(600),
+            turn_timeout: Duration::from_secs(7200),
+            attempts: 4,
+            retry_after_limit: Duration::from_secs(300),
+        }
+    }
+}

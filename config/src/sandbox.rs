@@ -1,0 +1,73 @@
+//! How the agent's commands are confined: backend, identity, what they can see, and limits.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// `[sandbox]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// Which mechanism. `auto` means bubblewrap, or no agent at all.
+    pub backend: Backend,
+    /// The bubblewrap binary: absolute, owned by root, not setuid, writable by root alone.
+    pub bwrap: PathBuf,
+    /// The uid that commands run as when the service runs as root. Ignored otherwise: commands then run as the service.
+    pub uid: u32,
+    /// The gid that goes with `uid`.
+    pub gid: u32,
+    /// Folders that commands may read besides `/usr`, at the same path inside; for toolchains.
+    pub read_only: Vec<PathBuf>,
+    /// Folders put in front of the default `PATH`; each must be inside `/usr` or one of `read_only`.
+    pub path: Vec<PathBuf>,
+    /// Environment variables set inside, for toolchains. Never a secret: the agent reads them.
+    pub env: std::collections::BTreeMap<String, String>,
+    /// Size of `/tmp`, in bytes.
+    pub tmp_bytes: u64,
+    /// Size of the home folder, in bytes.
+    pub home_bytes: u64,
+    /// Size of `/dev/shm`, in bytes.
+    pub shm_bytes: u64,
+    /// Memory of one command and its children, in bytes, where a cgroup can be had.
+    pub memory_bytes: u64,
+    /// Processes and threads of one command.
+    pub processes: u64,
+    /// Largest single file that a command may write, in bytes.
+    pub file_bytes: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Bytes that the workspace may hold; a command that passes it is ended.
+    pub workspace_bytes: u64,
+}
+
+/// Which mechanism confines the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// Bubblewrap, or no agent at all.
+    Auto,
+    /// Bubblewrap.
+    Bubblewrap,
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Auto,
+            bwrap: PathBuf::from("/usr/bin/bwrap"),
+            uid: 64_023,
+            gid: 64_023,
+            read_only: Vec::new(),
+            path: Vec::new(),
+            env: std::collections::BTreeMap::new(),
+            tmp_bytes: 2 << 30,
+            home_bytes: 1 << 30,
+            shm_bytes: 64 << 20,
+            memory_bytes: 8 << 30,
+            processes: 512,
+            file_bytes: 4 << 30,
+            open_files: 4096,
+            workspace_bytes: 20 << 30,
+        }
+    }
+}

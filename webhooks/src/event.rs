@@ -1,0 +1,72 @@
+//! The closed list of things that the bot reacts to. Payload types of a forge stay inside their own module.
+
+/// What happened, in no forge's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Something about an issue changed, and the issue should be read again. Gitea never says which label changed, so
+    /// this is a hint, not a fact.
+    IssueSeen {
+        /// Which repository.
+        repo: RepoName,
+        /// The issue's number.
+        number: u64,
+        /// What the forge said of it.
+        cause: Cause,
+        /// Who did it.
+        sender: Actor,
+    },
+    /// A delivery that asks for nothing: another event, another action, a test delivery.
+    Other {
+        /// Why nothing follows, for the log.
+        reason: &'static str,
+    },
+}
+
+/// Why an issue is worth a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It was opened, perhaps with the label already on it.
+    Opened,
+    /// It was opened again.
+    Reopened,
+    /// Its labels may have changed.
+    LabelsMayHaveChanged,
+    /// It was edited, closed, assigned or commented: of interest to a job that exists, never a reason for a new one.
+    Changed,
+}
+
+/// A repository, as `owner/name`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RepoName {
+    /// User or organisation.
+    pub owner: String,
+    /// Name within the owner.
+    pub name: String,
+}
+
+/// Who did something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The forge's numeric id.
+    pub id: i64,
+    /// The login.
+    pub login: String,
+}
+
+impl std::fmt::Display for RepoName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+impl std::str::FromStr for RepoName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (owner, name) = text.split_once('/').ok_or("a repository is written `owner/name`")?;
+        if owner.is_empty() || name.is_empty() || name.contains('/') {
+            return Err("a repository is written `owner/name`");
+        }
+        Ok(Self { owner: owner.to_owned(), name: name.to_owned() })
+    }
+}

@@ -1,0 +1,41 @@
+//! Nothing unverified gets past: HTTP, then a verified body, then one closed, forge-neutral [`Event`].
+//!
+//! This crate knows no database, no git and no model, and it starts no runtime. It answers 2xx only after the
+//! [`Inbox`] has said that the delivery is kept.
+
+mod delivery;
+mod event;
+
+pub use delivery::{Accepted, Delivery, Inbox, InboxError};
+pub use event::{Actor, Cause, Event, RepoName};
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+
+/// How the deliveries of each forge are verified, and how large they may be.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Largest body that is read, in bytes.
+    pub body_limit_bytes: usize,
+    /// The configured forges by the name that stands in the URL.
+    pub hooks: BTreeMap<String, Hook>,
+}
+
+/// What is known of one forge's hooks.
+#[derive(Debug, Clone)]
+pub struct Hook {
+    /// Whose header names and body rules apply.
+    pub dialect: Dialect,
+    /// One secret, or two while they are rotated. None may be empty.
+    pub secrets: Vec<SecretString>,
+}
+
+/// Whose header names and body rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Gitea: bare-hex or prefixed HMAC-SHA256; of a form body the JSON text alone is signed.
+    Gitea,
+    /// Forgejo: as Gitea, with its own header names besides.
+    Forgejo,
+}
