@@ -5,10 +5,15 @@
 
 pub mod checkout;
 pub mod clock;
+pub mod evidence;
 pub mod forge;
+pub mod gate;
+pub mod inbox;
 pub mod job;
 pub mod leaf;
 pub mod model;
+pub mod patch;
+pub mod publish;
 pub mod sandbox;
 pub mod session;
 pub mod store;

@@ -1,0 +1,1 @@
+//! What may cross: named rules over a patch. Pure.

@@ -1,0 +1,1 @@
+//! From a patch to a pushed branch: one commit on the base commit, never forced over the commits of others.
