@@ -62,11 +62,39 @@ impl std::fmt::Display for RepoName {
 impl std::str::FromStr for RepoName {
     type Err = &'static str;
 
+    /// A name becomes a part of addresses and of folder names, so it holds what forges allow in names and no more.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (owner, name) = text.split_once('/').ok_or("a repository is written `owner/name`")?;
-        if owner.is_empty() || name.is_empty() || name.contains('/') {
-            return Err("a repository is written `owner/name`");
+        let wrong = "a repository is written `owner/name`, in letters, digits, `.`, `_` and `-`";
+        let (owner, name) = text.split_once('/').ok_or(wrong)?;
+        if !is_plain(owner) || !is_plain(name) {
+            return Err(wrong);
         }
         Ok(Self { owner: owner.to_owned(), name: name.to_owned() })
+    }
+}
+
+/// Names on forges have at most 100 characters.
+fn is_plain(part: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=100).contains(&part.len()) && part.chars().all(is_allowed) && !matches!(part, "." | "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_name_is_two_plain_parts() {
+        let long = "a".repeat(101);
+        for good in ["acme/app", "A.b_c-d/x", "acme/.github", "0/0"] {
+            assert_eq!(good.parse::<RepoName>().unwrap().to_string(), good);
+        }
+        let long = format!("acme/{long}");
+        for bad in [
+            "", "acme", "/", "acme/", "/app", "acme/..", "../app", "a/b/c", "a b/c", "a/b\n",
+            "a/%2e", "ä/b", &long,
+        ] {
+            assert!(bad.parse::<RepoName>().is_err(), "{bad:?}");
+        }
     }
 }

@@ -5,11 +5,19 @@
 
 mod delivery;
 mod event;
+mod gitea;
+mod receive;
+mod signature;
+#[cfg(test)]
+mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
 pub use event::{Actor, Cause, Event, RepoName};
 
+pub use receive::{BuildError, router};
+
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use secrecy::SecretString;
 
@@ -18,6 +26,8 @@ use secrecy::SecretString;
 pub struct Options {
     /// Largest body that is read, in bytes.
     pub body_limit_bytes: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
     /// The configured forges by the name that stands in the URL.
     pub hooks: BTreeMap<String, Hook>,
 }

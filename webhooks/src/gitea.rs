@@ -1,0 +1,118 @@
+//! What Gitea and Forgejo send: header names and payloads, as far as the bot reacts to them.
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+
+use crate::{Actor, Cause, Dialect, Event};
+
+/// The header names of a dialect, the finer event name first.
+pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Gitea => &["x-gitea-event-type", "x-gitea-event"],
+        Dialect::Forgejo => {
+            &["x-forgejo-event-type", "x-gitea-event-type", "x-forgejo-event", "x-gitea-event"]
+        }
+    }
+}
+
+/// The header that names a delivery.
+pub(crate) fn delivery_headers(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Gitea => &["x-gitea-delivery"],
+        Dialect::Forgejo => &["x-forgejo-delivery", "x-gitea-delivery"],
+    }
+}
+
+/// The first of these headers that is there, as text.
+pub(crate) fn first<'a>(headers: &'a HeaderMap, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| headers.get(*name)?.to_str().ok())
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    action: Option<String>,
+    number: Option<u64>,
+    issue: Option<Issue>,
+    #[serde(default)]
+    is_pull: bool,
+    pull_request: Option<serde::de::IgnoredAny>,
+    repository: Option<Repository>,
+    sender: Option<User>,
+}
+
+#[derive(Deserialize)]
+struct Issue {
+    number: Option<u64>,
+    pull_request: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Repository {
+    full_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    id: Option<i64>,
+    login: Option<String>,
+}
+
+/// Reads a payload. An event that the bot knows but whose payload lacks what it needs is an error: the forge then shows
+/// a failed delivery to a person.
+pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
+    // `issue_comment` is the fine name of a comment on an issue; on a pull request it is `pull_request_comment`.
+    if !matches!(
+        name,
+        "issues" | "issue_label" | "issue_assign" | "issue_milestone" | "issue_comment"
+    ) {
+        return Ok(Event::Other { reason: "an event that the bot does not react to" });
+    }
+    let payload: Payload = serde_json::from_slice(payload).map_err(|error| {
+        // The error's own text may quote the payload.
+        format!(
+            "the payload is not the JSON of an `{name}` event (line {}, column {})",
+            error.line(),
+            error.column()
+        )
+    })?;
+    let is_pull = payload.is_pull
+        || payload.pull_request.is_some()
+        || payload.issue.as_ref().is_some_and(|issue| issue.pull_request.is_some());
+    if is_pull {
+        return Ok(Event::Other { reason: "it is about a pull request" });
+    }
+    let Some(cause) = cause(name, payload.action.as_deref().unwrap_or_default()) else {
+        return Ok(Event::Other { reason: "an action that the bot does not react to" });
+    };
+    let lacks = |what: &str| format!("the payload of an `{name}` event has no usable {what}");
+    let number = payload
+        .issue
+        .and_then(|issue| issue.number)
+        .or(payload.number)
+        .filter(|number| (1..=i64::MAX.unsigned_abs()).contains(number))
+        .ok_or_else(|| lacks("issue number"))?;
+    let repo = payload.repository.and_then(|repository| repository.full_name);
+    let repo = repo.and_then(|name| name.parse().ok()).ok_or_else(|| lacks("repository name"))?;
+    let sender = payload.sender.ok_or_else(|| lacks("sender"))?;
+    let sender = Actor {
+        id: sender.id.ok_or_else(|| lacks("sender id"))?,
+        login: sender.login.unwrap_or_default(),
+    };
+    Ok(Event::IssueSeen { repo, number, cause, sender })
+}
+
+fn cause(name: &str, action: &str) -> Option<Cause> {
+    match (name, action) {
+        ("issue_comment", "created" | "edited" | "deleted") => Some(Cause::Changed),
+        ("issue_comment", _) => None,
+        (_, "opened") => Some(Cause::Opened),
+        (_, "reopened") => Some(Cause::Reopened),
+        (_, "label_updated" | "label_cleared") => Some(Cause::LabelsMayHaveChanged),
+        (
+            _,
+            "closed" | "edited" | "assigned" | "unassigned" | "milestoned" | "demilestoned"
+            | "deleted" | "transferred",
+        ) => Some(Cause::Changed),
+        _ => None,
+    }
+}

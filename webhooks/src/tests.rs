@@ -1,0 +1,304 @@
+//! Deliveries as a forge sends them, through the router.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use tower::ServiceExt;
+
+use crate::{Accepted, Cause, Delivery, Dialect, Event, Hook, Inbox, InboxError, Options, router};
+
+const LABEL: &str = r#"{"action":"label_updated","number":7,"issue":{"number":7,"labels":[]},
+  "repository":{"full_name":"acme/app"},"sender":{"id":3,"login":"ann"}}"#;
+
+#[derive(Default)]
+struct Kept {
+    deliveries: Mutex<Vec<(Delivery, Event)>>,
+    is_broken: bool,
+}
+
+#[async_trait]
+impl Inbox for Kept {
+    async fn accept(&self, delivery: Delivery, event: Event) -> Result<Accepted, InboxError> {
+        if self.is_broken {
+            let (forge, id) = (delivery.forge, delivery.id);
+            return Err(InboxError { forge, id, source: "the disk is full".into() });
+        }
+        let mut kept = self.deliveries.lock().unwrap();
+        if kept.iter().any(|(known, _)| known.id == delivery.id) {
+            return Ok(Accepted::Repeated);
+        }
+        let accepted = match event {
+            Event::IssueSeen { .. } => Accepted::Queued,
+            Event::Other { .. } => Accepted::Ignored,
+        };
+        kept.push((delivery, event));
+        Ok(accepted)
+    }
+}
+
+fn options(secrets: &[&str]) -> Options {
+    let hook = |dialect| Hook { dialect, secrets: secrets.iter().map(|&s| s.into()).collect() };
+    Options {
+        body_limit_bytes: 4096,
+        body_timeout: Duration::from_secs(5),
+        hooks: BTreeMap::from([
+            ("main".to_owned(), hook(Dialect::Gitea)),
+            ("other".to_owned(), hook(Dialect::Forgejo)),
+        ]),
+    }
+}
+
+fn sign(secret: &str, text: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(text);
+    hex::encode(mac.finalize().into_bytes())
+}
+
+/// A delivery that is right in everything; a test spoils one thing.
+fn request(body: impl Into<Body>, signature: &str) -> Request<Body> {
+    Request::post("/hooks/main")
+        .header("content-type", "application/json")
+        .header("x-gitea-event", "issues")
+        .header("x-gitea-event-type", "issue_label")
+        .header("x-gitea-delivery", "d-1")
+        .header("x-gitea-signature", signature)
+        .body(body.into())
+        .unwrap()
+}
+
+async fn send(inbox: &Arc<Kept>, request: Request<Body>) -> (StatusCode, String) {
+    let router =
+        router(options(&["first", "second"]), Arc::clone(inbox) as Arc<dyn Inbox>).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+#[tokio::test]
+async fn a_signed_label_delivery_is_kept_once() {
+    let inbox = Arc::new(Kept::default());
+    let (status, body) = send(&inbox, request(LABEL, &sign("first", LABEL.as_bytes()))).await;
+    assert_eq!((status, body.as_str()), (StatusCode::ACCEPTED, r#"{"status":"queued"}"#));
+    let (status, body) = send(&inbox, request(LABEL, &sign("second", LABEL.as_bytes()))).await;
+    assert_eq!((status, body.as_str()), (StatusCode::ACCEPTED, r#"{"status":"repeated"}"#));
+
+    let kept = inbox.deliveries.lock().unwrap();
+    let (delivery, event) = &kept[0];
+    assert_eq!((delivery.forge.as_str(), delivery.event.as_str()), ("main", "issue_label"));
+    assert_eq!(delivery.payload, LABEL.as_bytes());
+    let Event::IssueSeen { repo, number, cause, sender } = event else { panic!("{event:?}") };
+    assert_eq!((repo.to_string().as_str(), *number), ("acme/app", 7));
+    assert_eq!((*cause, sender.id), (Cause::LabelsMayHaveChanged, 3));
+}
+
+#[tokio::test]
+async fn what_is_not_signed_with_our_secret_is_refused() {
+    let good = sign("first", LABEL.as_bytes());
+    let cases: Vec<(&str, Vec<(&str, String)>)> = vec![
+        ("none", vec![]),
+        ("empty", vec![("x-gitea-signature", String::new())]),
+        ("empty with prefix", vec![("x-hub-signature-256", "sha256=".into())]),
+        ("of an empty secret", vec![("x-gitea-signature", sign("", LABEL.as_bytes()))]),
+        ("of another secret", vec![("x-gitea-signature", sign("third", LABEL.as_bytes()))]),
+        ("of another body", vec![("x-gitea-signature", sign("first", b"{}"))]),
+        ("not hex", vec![("x-gitea-signature", "z".repeat(64))]),
+        ("too short", vec![("x-gitea-signature", good[..62].into())]),
+        ("too long", vec![("x-gitea-signature", format!("{good}00"))]),
+        ("bare where a prefix belongs", vec![("x-hub-signature-256", good.clone())]),
+        ("prefix where none belongs", vec![("x-gitea-signature", format!("sha256={good}"))]),
+        ("sha1 only", vec![("x-hub-signature", "sha1=00".into())]),
+        (
+            "two that disagree",
+            vec![("x-gitea-signature", good.clone()), ("x-hub-signature-256", "sha256=".into())],
+        ),
+        (
+            "a good one and a bad one",
+            vec![("x-gitea-signature", good.clone()), ("x-gitea-signature", sign("third", b""))],
+        ),
+    ];
+    for (name, headers) in cases {
+        let inbox = Arc::new(Kept::default());
+        let mut request = request(LABEL, "");
+        request.headers_mut().remove("x-gitea-signature");
+        for (header, value) in headers {
+            request.headers_mut().append(header, value.parse().unwrap());
+        }
+        let (status, body) = send(&inbox, request).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{name}: {body}");
+        assert!(!body.contains("first") && !body.contains("second"), "{name}: {body}");
+        assert!(inbox.deliveries.lock().unwrap().is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_spelling_of_a_good_signature_is_believed() {
+    let good = sign("second", LABEL.as_bytes());
+    for (header, value) in [
+        ("x-gitea-signature", good.clone()),
+        ("x-gitea-signature", good.to_uppercase()),
+        ("x-gogs-signature", good.clone()),
+        ("x-forgejo-signature", good.clone()),
+        ("x-hub-signature-256", format!("sha256={good}")),
+    ] {
+        let inbox = Arc::new(Kept::default());
+        let mut request = request(LABEL, "");
+        request.headers_mut().remove("x-gitea-signature");
+        request.headers_mut().append(header, value.parse().unwrap());
+        assert_eq!(send(&inbox, request).await.0, StatusCode::ACCEPTED, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_form_the_json_text_is_signed() {
+    let form =
+        url::form_urlencoded::Serializer::new(String::new()).append_pair("payload", LABEL).finish();
+    for (signed, expected) in
+        [(LABEL.as_bytes(), StatusCode::ACCEPTED), (form.as_bytes(), StatusCode::UNAUTHORIZED)]
+    {
+        let inbox = Arc::new(Kept::default());
+        let mut request = request(form.clone(), &sign("first", signed));
+        let content_type = "application/x-www-form-urlencoded; charset=utf-8".parse().unwrap();
+        request.headers_mut().insert("content-type", content_type);
+        assert_eq!(send(&inbox, request).await.0, expected);
+    }
+    for form in ["", "other=1", "payload=a&payload=b"] {
+        let mut request = request(form, &sign("first", b""));
+        let content_type = "application/x-www-form-urlencoded".parse().unwrap();
+        request.headers_mut().insert("content-type", content_type);
+        assert_eq!(send(&Arc::new(Kept::default()), request).await.0, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_413() {
+    let large = "x".repeat(4097);
+    let announced = request(large.clone(), &sign("first", large.as_bytes()));
+    assert_eq!(send(&Arc::default(), announced).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let chunks =
+        futures_util::stream::iter(vec![Ok::<_, std::io::Error>("x".repeat(4096)), Ok("x".into())]);
+    let chunked = request(Body::from_stream(chunks), "");
+    assert_eq!(send(&Arc::default(), chunked).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_503() {
+    let inbox = Arc::new(Kept { is_broken: true, ..Kept::default() });
+    let (status, body) = send(&inbox, request(LABEL, &sign("first", LABEL.as_bytes()))).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body.contains("deliver it again"), "{body}");
+}
+
+#[tokio::test]
+async fn odd_requests_are_refused_by_name() {
+    let good = sign("first", LABEL.as_bytes());
+    let spoil = |name: &'static str, value: Option<&str>| {
+        let mut request = request(LABEL, &good);
+        request.headers_mut().remove(name);
+        if let Some(value) = value {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        request
+    };
+    let long = "d".repeat(129);
+    for (request, expected) in [
+        (spoil("x-gitea-delivery", None), StatusCode::BAD_REQUEST),
+        (spoil("x-gitea-delivery", Some("")), StatusCode::BAD_REQUEST),
+        (spoil("x-gitea-delivery", Some(&long)), StatusCode::BAD_REQUEST),
+        (spoil("content-type", None), StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        (spoil("content-type", Some("text/plain")), StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    ] {
+        assert_eq!(send(&Arc::default(), request).await.0, expected);
+    }
+    let mut unknown = request(LABEL, &good);
+    *unknown.uri_mut() = "/hooks/elsewhere".parse().unwrap();
+    assert_eq!(send(&Arc::default(), unknown).await.0, StatusCode::NOT_FOUND);
+    let get = Request::get("/hooks/main").body(Body::empty()).unwrap();
+    assert_eq!(send(&Arc::default(), get).await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn hostile_payloads_end_as_a_named_refusal() {
+    let deep = "[".repeat(2000);
+    let bodies: Vec<Vec<u8>> = vec![
+        b"".to_vec(),
+        b"null".to_vec(),
+        b"[]".to_vec(),
+        deep.into_bytes(),
+        b"\xff\xfe{}".to_vec(),
+        LABEL.replace("\"number\":7", "\"number\":-7").into_bytes(),
+        LABEL.replace("\"number\":7", "\"number\":0").into_bytes(),
+        LABEL.replace("\"number\":7", "\"number\":18446744073709551615").into_bytes(),
+        LABEL.replace("\"number\":7", "\"number\":1e400").into_bytes(),
+        LABEL.replace("acme/app", "../../etc").into_bytes(),
+        LABEL.replace("acme/app", "acme/a\\u0000b").into_bytes(),
+        LABEL.replace("\"id\":3,", "").into_bytes(),
+    ];
+    for body in bodies {
+        let signature = sign("first", &body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
+        let (status, _) = send(&Arc::default(), request(body, &signature)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{shown}");
+    }
+}
+
+#[test]
+fn secrets_that_prove_nothing_are_refused_at_build() {
+    for secrets in [&[][..], &[""], &["  "], &["a", ""], &["a", "b", "c"]] {
+        let inbox = Arc::new(Kept::default()) as Arc<dyn Inbox>;
+        assert!(router(options(secrets), inbox).is_err(), "{secrets:?}");
+    }
+}
+
+/// Real and derived payloads lie beside the checkout of those who develop the bot.
+#[test]
+fn every_known_payload_becomes_its_event() {
+    let root =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/forges/payloads"));
+    if !root.is_dir() {
+        eprintln!("skipped: there are no shared fixtures here");
+        return;
+    }
+    let cases: &[(&str, &str, Option<Cause>)] = &[
+        (
+            "derived/gitea/issues_label_updated_added.json",
+            "issue_label",
+            Some(Cause::LabelsMayHaveChanged),
+        ),
+        (
+            "derived/gitea/issues_label_updated_removed_all.json",
+            "issue_label",
+            Some(Cause::LabelsMayHaveChanged),
+        ),
+        (
+            "derived/gitea/issues_label_cleared.json",
+            "issue_label",
+            Some(Cause::LabelsMayHaveChanged),
+        ),
+        ("derived/gitea/issues_opened_with_labels.json", "issues", Some(Cause::Opened)),
+        ("derived/gitea/issues_assigned.json", "issue_assign", Some(Cause::Changed)),
+        ("derived/gitea/issues_edited_title_1.25plus.json", "issues", Some(Cause::Changed)),
+        ("drone-go-scm/gitea/issues_opened.json", "issues", Some(Cause::Opened)),
+        ("drone-go-scm/gitea/issues_closed.json", "issues", Some(Cause::Changed)),
+        ("drone-go-scm/gitea/issue_comment_created.json", "issue_comment", Some(Cause::Changed)),
+        ("drone-go-scm/gitea/pull_request_comment_created.json", "issue_comment", None),
+        ("drone-go-scm/gitea/pull_request_opened.json", "pull_request", None),
+        ("drone-go-scm/gitea/push.json", "push", None),
+    ];
+    for (file, name, expected) in cases {
+        let payload = std::fs::read(root.join(file)).unwrap();
+        let cause = match crate::gitea::event(name, &payload) {
+            Ok(Event::IssueSeen { cause, .. }) => Some(cause),
+            Ok(Event::Other { .. }) => None,
+            Err(reason) => panic!("{file}: {reason}"),
+        };
+        assert_eq!(cause, *expected, "{file}");
+    }
+}
