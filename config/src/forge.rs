@@ -40,14 +40,36 @@ pub struct Forge {
     pub timeout: Duration,
 }
 
+impl Forge {
+    /// Whether a repository, written as `owner/name`, is on the allow-list.
+    pub fn allows(&self, repository: &str) -> bool {
+        self.repositories.iter().any(|allowed| allowed.eq_ignore_ascii_case(repository))
+    }
+}
+
 /// What software a forge is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum ForgeKind {
     /// Gitea 1.24 and later.
     Gitea,
     /// Forgejo 11 and later.
     Forgejo,
+}
+
+impl TryFrom<String> for ForgeKind {
+    type Error = &'static str;
+
+    fn try_from(kind: String) -> Result<Self, Self::Error> {
+        match kind.as_str() {
+            "gitea" => Ok(Self::Gitea),
+            "forgejo" => Ok(Self::Forgejo),
+            "github" => Err(
+                "GitHub Enterprise Server is not supported by this version; use `gitea` or `forgejo`",
+            ),
+            _ => Err("it must be `gitea` or `forgejo`"),
+        }
+    }
 }
 
 fn default_label() -> String {

@@ -3,6 +3,7 @@
 //!
 //! This crate imports nothing of ours. The other libraries take their own options; `bot` converts.
 
+mod check;
 mod evidence;
 mod forge;
 mod gate;
@@ -15,6 +16,8 @@ mod sandbox;
 mod secret;
 mod server;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
@@ -30,8 +33,9 @@ pub use server::Server;
 pub use session::Session;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 /// The whole of `hyla.toml`.
@@ -68,6 +72,99 @@ pub struct Config {
     /// Commits, branches and pull requests.
     #[serde(default)]
     pub publish: Publish,
+}
+
+impl Default for Config {
+    /// Every default and no forge, as an empty file says.
+    fn default() -> Self {
+        Self {
+            data_dir: default_data_dir(),
+            server: Server::default(),
+            forges: BTreeMap::new(),
+            queue: Queue::default(),
+            model: Model::default(),
+            session: Session::default(),
+            sandbox: Sandbox::default(),
+            evidence: Evidence::default(),
+            gate: Gate::default(),
+            publish: Publish::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads every secret at once, so that a missing one is known before any work begins.
+    ///
+    /// # Errors
+    /// Names file, key and reason, never a value.
+    pub fn secrets(&self, file: &Path) -> Result<Secrets, Error> {
+        let read = |key: String, secret: &SecretRef| {
+            secret.read().map_err(|reason| Error { file: file.into(), key, reason })
+        };
+        let mut forges = BTreeMap::new();
+        for (name, forge) in &self.forges {
+            let token = read(format!("forge.{name}.token"), &forge.token)?;
+            let key = format!("forge.{name}.webhook_secrets");
+            let webhooks: Vec<Secret> = forge
+                .webhook_secrets
+                .iter()
+                .map(|secret| read(key.clone(), secret))
+                .collect::<Result<_, _>>()?;
+            if let [one, two] = webhooks.as_slice()
+                && one.expose_secret() == two.expose_secret()
+            {
+                let reason =
+                    "both secrets are the same; while rotating, give the next one and the last one"
+                        .into();
+                return Err(Error { file: file.into(), key, reason });
+            }
+            forges.insert(name.clone(), ForgeSecrets { token, webhooks });
+        }
+        let model =
+            self.model.key.as_ref().map(|secret| read("model.key".into(), secret)).transpose()?;
+        Ok(Secrets { forges, model })
+    }
+
+    /// The server's own test command for a repository, written as `owner/name`.
+    pub fn test_command(&self, repository: &str) -> Option<&str> {
+        let commands = &self.evidence.test_commands;
+        commands
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(repository))
+            .map(|(_, command)| command.as_str())
+    }
+}
+
+/// The values of all secrets. `Debug` prints none.
+#[derive(Debug, Clone)]
+pub struct Secrets {
+    /// By the forge's name.
+    pub forges: BTreeMap<String, ForgeSecrets>,
+    /// The model server's key.
+    pub model: Option<Secret>,
+}
+
+/// The secrets of one forge.
+#[derive(Debug, Clone)]
+pub struct ForgeSecrets {
+    /// The access token of the bot's user.
+    pub token: Secret,
+    /// What webhooks are signed with.
+    pub webhooks: Vec<Secret>,
+}
+
+impl Secrets {
+    /// All of them, for redaction.
+    pub fn all(&self) -> Vec<&Secret> {
+        let forges =
+            self.forges.values().flat_map(|forge| forge.webhooks.iter().chain([&forge.token]));
+        forges.chain(&self.model).collect()
+    }
+}
+
+/// The filter of log lines in `HYLA_LOG`, such as `debug` or `bot=debug,info`.
+pub fn log_filter() -> Option<String> {
+    std::env::var("HYLA_LOG").ok().filter(|filter| !filter.trim().is_empty())
 }
 
 fn default_data_dir() -> PathBuf {

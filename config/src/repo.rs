@@ -21,5 +21,21 @@ pub struct RepoFile {
 /// # Errors
 /// Names the key and the reason.
 pub fn parse_repo_file(text: &str) -> Result<RepoFile, crate::Error> {
-    crate::load::parse_toml(std::path::Path::new(".hyla.toml"), text)
+    let name = std::path::Path::new(".hyla.toml");
+    let file: RepoFile = crate::load::parse_toml(name, text)?;
+    let wrong =
+        |key: &str, reason: String| crate::Error { file: name.into(), key: key.into(), reason };
+    for (command, key) in
+        [(&file.test_command, "test_command"), (&file.setup_command, "setup_command")]
+    {
+        if command.as_ref().is_some_and(|text| text.trim().is_empty() || text.contains('\0')) {
+            return Err(wrong(key, "the command must not be empty".into()));
+        }
+    }
+    for pattern in &file.protected_paths {
+        if let Err(error) = globset::Glob::new(pattern) {
+            return Err(wrong("protected_paths", format!("`{pattern}`: {}", error.kind())));
+        }
+    }
+    Ok(file)
 }

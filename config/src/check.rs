@@ -1,0 +1,331 @@
+//! What types cannot say: values that would hurt later are refused at the start, by key and reason. Pure.
+
+use std::path::Path;
+use std::time::Duration;
+
+use url::Url;
+
+use crate::{Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session};
+
+/// A key and what is wrong with it.
+type Wrong = (String, String);
+type Checked = Result<(), Wrong>;
+
+/// Bytes of the memory page; anything below cannot hold a program.
+const SMALLEST_BYTES: u64 = 4096;
+
+pub(crate) fn config(config: &Config) -> Checked {
+    need(config.data_dir.is_absolute(), "data_dir", "it must be an absolute path")?;
+    server(&config.server)?;
+    for (name, settings) in &config.forges {
+        forge(name, settings)?;
+    }
+    queue(&config.queue)?;
+    model(&config.model)?;
+    session(&config.session)?;
+    sandbox(&config.sandbox, &config.data_dir)?;
+    evidence(&config.evidence)?;
+    gate(&config.gate)?;
+    publish(&config.publish)
+}
+
+fn need(holds: bool, key: &str, reason: &str) -> Checked {
+    if holds { Ok(()) } else { Err((key.to_owned(), reason.to_owned())) }
+}
+
+fn positive(time: Duration, key: &str) -> Checked {
+    need(!time.is_zero(), key, "it must be longer than nothing")
+}
+
+fn server(server: &Server) -> Checked {
+    need(
+        server.body_limit_bytes >= 1 << 16,
+        "server.body_limit_bytes",
+        "it must be at least 65536, or real webhooks are refused",
+    )?;
+    positive(server.shutdown_grace, "server.shutdown_grace")
+}
+
+fn forge(name: &str, forge: &Forge) -> Checked {
+    let key = |field: &str| format!("forge.{name}.{field}");
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_name = (1..=40).contains(&name.len()) && name.chars().all(is_plain);
+    need(
+        is_name,
+        &format!("forge.{name}"),
+        "a forge's name stands in its webhook address: use small letters, digits and `-`",
+    )?;
+    address(&forge.url, &key("url"))?;
+    if let Some(url) = &forge.public_url {
+        address(url, &key("public_url"))?;
+    }
+    let count = forge.webhook_secrets.len();
+    need(
+        (1..=2).contains(&count),
+        &key("webhook_secrets"),
+        "give one secret, or two while they are rotated",
+    )?;
+    let mut names: Vec<String> = Vec::new();
+    for repository in &forge.repositories {
+        let is_repository = repository.split_once('/').is_some_and(|(owner, name)| {
+            let is_part = |part: &str| {
+                !matches!(part, "" | "." | "..")
+                    && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+            };
+            is_part(owner) && is_part(name)
+        });
+        need(
+            is_repository,
+            &key("repositories"),
+            &format!("`{repository}` is not written as `owner/name`"),
+        )?;
+        let small = repository.to_ascii_lowercase();
+        need(
+            !names.contains(&small),
+            &key("repositories"),
+            &format!("`{repository}` is there twice"),
+        )?;
+        names.push(small);
+    }
+    need(!forge.label.trim().is_empty(), &key("label"), "it must not be empty")?;
+    need(
+        !forge.draft_prefix.trim().is_empty(),
+        &key("draft_prefix"),
+        "without a prefix, every pull request would be open for merging",
+    )?;
+    absolute(forge.ca_file.as_deref(), &key("ca_file"))?;
+    positive(forge.timeout, &key("timeout"))
+}
+
+fn address(url: &Url, key: &str) -> Checked {
+    need(matches!(url.scheme(), "http" | "https"), key, "it must start with http:// or https://")?;
+    need(url.host_str().is_some(), key, "it names no host")?;
+    let is_clean = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    need(is_clean, key, "it must hold no user, password, query or fragment")
+}
+
+fn absolute(path: Option<&Path>, key: &str) -> Checked {
+    need(path.is_none_or(Path::is_absolute), key, "it must be an absolute path")
+}
+
+fn queue(queue: &Queue) -> Checked {
+    need((1..=64).contains(&queue.workers), "queue.workers", "it must be from 1 to 64")?;
+    need(queue.lease >= Duration::from_secs(3), "queue.lease", "it must be at least 3s")?;
+    positive(queue.heartbeat, "queue.heartbeat")?;
+    need(
+        queue.heartbeat <= queue.lease / 3,
+        "queue.heartbeat",
+        "it must be at most a third of `queue.lease`",
+    )?;
+    need((1..=20).contains(&queue.attempts), "queue.attempts", "it must be from 1 to 20")?;
+    need(
+        queue.backoff <= queue.backoff_limit,
+        "queue.backoff",
+        "it must not be longer than `queue.backoff_limit`",
+    )
+}
+
+fn model(model: &Model) -> Checked {
+    address(&model.endpoint, "model.endpoint")?;
+    need(!model.name.trim().is_empty(), "model.name", "it must not be empty")?;
+    absolute(model.ca_file.as_deref(), "model.ca_file")?;
+    positive(model.connect_timeout, "model.connect_timeout")?;
+    positive(model.idle_timeout, "model.idle_timeout")?;
+    positive(model.turn_timeout, "model.turn_timeout")?;
+    need((1..=20).contains(&model.attempts), "model.attempts", "it must be from 1 to 20")
+}
+
+fn session(session: &Session) -> Checked {
+    absolute(session.profile.as_deref(), "session.profile")?;
+    need(session.turns >= 1, "session.turns", "it must be at least 1")?;
+    need(session.turn_tokens >= 1, "session.turn_tokens", "it must be at least 1")?;
+    need(
+        u64::from(session.turn_tokens) < session.context_tokens,
+        "session.turn_tokens",
+        "it must be less than `session.context_tokens`",
+    )?;
+    positive(session.wall_time, "session.wall_time")?;
+    need(
+        (0.0..=2.0).contains(&session.temperature),
+        "session.temperature",
+        "it must be from 0 to 2",
+    )?;
+    need(
+        session.top_p > 0.0 && session.top_p <= 1.0,
+        "session.top_p",
+        "it must be above 0 and at most 1",
+    )?;
+    need((0.0..1.0).contains(&session.min_p), "session.min_p", "it must be from 0 to below 1")?;
+    for (value, key) in
+        [(session.read_chars, "session.read_chars"), (session.bash_chars, "session.bash_chars")]
+    {
+        need((1000..=1_000_000).contains(&value), key, "it must be from 1000 to 1000000")?;
+    }
+    need(
+        (1..=100_000).contains(&session.glob_paths),
+        "session.glob_paths",
+        "it must be from 1 to 100000",
+    )?;
+    positive(session.bash_timeout, "session.bash_timeout")?;
+    need(
+        session.bash_timeout <= session.bash_timeout_limit,
+        "session.bash_timeout",
+        "it must not be longer than `session.bash_timeout_limit`",
+    )
+}
+
+fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
+    need(sandbox.bwrap.is_absolute(), "sandbox.bwrap", "it must be an absolute path")?;
+    need(sandbox.uid != 0, "sandbox.uid", "commands of an agent never run as root")?;
+    need(sandbox.gid != 0, "sandbox.gid", "commands of an agent never run in the group of root")?;
+    for folder in &sandbox.read_only {
+        readable(folder, data_dir)?;
+    }
+    for folder in &sandbox.path {
+        let is_visible = folder.starts_with("/usr")
+            || sandbox.read_only.iter().any(|open| folder.starts_with(open));
+        let is_clean = folder.is_absolute() && !folder.to_string_lossy().contains([':', '\n']);
+        need(
+            is_visible && is_clean && is_normal(folder),
+            "sandbox.path",
+            &format!(
+                "`{}` is neither inside /usr nor inside one of `sandbox.read_only`",
+                folder.display()
+            ),
+        )?;
+    }
+    for (name, value) in &sandbox.env {
+        variable(name, value)?;
+    }
+    for (value, key) in [
+        (sandbox.tmp_bytes, "sandbox.tmp_bytes"),
+        (sandbox.home_bytes, "sandbox.home_bytes"),
+        (sandbox.shm_bytes, "sandbox.shm_bytes"),
+        (sandbox.memory_bytes, "sandbox.memory_bytes"),
+        (sandbox.file_bytes, "sandbox.file_bytes"),
+        (sandbox.workspace_bytes, "sandbox.workspace_bytes"),
+    ] {
+        need(value >= SMALLEST_BYTES, key, "it must be at least 4096")?;
+    }
+    need(
+        (16..=1 << 20).contains(&sandbox.processes),
+        "sandbox.processes",
+        "it must be from 16 to 1048576",
+    )?;
+    need(
+        (64..=1 << 20).contains(&sandbox.open_files),
+        "sandbox.open_files",
+        "it must be from 64 to 1048576",
+    )
+}
+
+fn is_normal(path: &Path) -> bool {
+    use std::path::Component;
+    path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+/// Folders of the system or of people, and whatever lies around the bot's own data, never become visible.
+fn readable(folder: &Path, data_dir: &Path) -> Checked {
+    let shown = folder.display();
+    let refuse = |reason: String| Err(("sandbox.read_only".to_owned(), reason));
+    if !folder.is_absolute() || !is_normal(folder) {
+        return refuse(format!("`{shown}` must be an absolute path without `..`"));
+    }
+    let closed =
+        ["/proc", "/sys", "/dev", "/run", "/var/run", "/etc", "/tmp", "/workspace", "/boot"];
+    let too_wide = ["/", "/home", "/root", "/var", "/var/lib", "/mnt", "/media", "/srv"];
+    if closed.iter().any(|root| folder.starts_with(root))
+        || too_wide.iter().any(|root| folder == Path::new(root))
+    {
+        return refuse(format!("`{shown}` would show the agent more than a toolchain"));
+    }
+    if data_dir.starts_with(folder) || folder.starts_with(data_dir) {
+        return refuse(format!(
+            "`{shown}` would show the agent the bot's own data in `{}`",
+            data_dir.display()
+        ));
+    }
+    Ok(())
+}
+
+fn variable(name: &str, value: &str) -> Checked {
+    let key = format!("sandbox.env.{name}");
+    let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    need(
+        is_name && !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty(),
+        &key,
+        "a name has capital letters, digits and `_` only",
+    )?;
+    need(!value.contains(['\0', '\n']), &key, "a value is one line")?;
+    let steers = ["PATH", "HOME", "IFS", "ENV", "BASH_ENV", "SHELLOPTS"].contains(&name)
+        || name.starts_with("LD_")
+        || name.starts_with("BASH_");
+    need(!steers, &key, "this variable is the sandbox's own; use `sandbox.path` for programs")?;
+    let looks_secret =
+        ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE", "API_KEY"]
+            .iter()
+            .any(|word| name.contains(word));
+    need(!looks_secret, &key, "the agent reads every variable, so none may hold a secret")
+}
+
+fn evidence(evidence: &Evidence) -> Checked {
+    positive(evidence.timeout, "evidence.timeout")?;
+    for (repository, command) in &evidence.test_commands {
+        let key = format!("evidence.test_commands.{repository}");
+        need(repository.contains('/'), &key, "the key is written as `\"owner/name\"`")?;
+        need(
+            !command.trim().is_empty() && !command.contains('\0'),
+            &key,
+            "the command must not be empty",
+        )?;
+    }
+    need(
+        (1000..=10_000_000).contains(&evidence.output_bytes),
+        "evidence.output_bytes",
+        "it must be from 1000 to 10000000",
+    )
+}
+
+fn gate(gate: &Gate) -> Checked {
+    for pattern in &gate.protected_paths {
+        let wrong = globset::Glob::new(pattern).err();
+        if let Some(error) = wrong {
+            return Err(("gate.protected_paths".into(), format!("`{pattern}`: {}", error.kind())));
+        }
+    }
+    need(gate.files >= 1, "gate.files", "it must be at least 1")?;
+    need(gate.lines >= 1, "gate.lines", "it must be at least 1")?;
+    need(gate.file_bytes >= SMALLEST_BYTES, "gate.file_bytes", "it must be at least 4096")
+}
+
+fn publish(publish: &Publish) -> Checked {
+    for (text, key) in [
+        (&publish.author_name, "publish.author_name"),
+        (&publish.author_email, "publish.author_email"),
+    ] {
+        need(
+            !text.trim().is_empty() && !text.contains(['<', '>', '\n', '\0']),
+            key,
+            "it must be one line without `<` and `>`",
+        )?;
+    }
+    let prefix = &publish.branch_prefix;
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let is_prefix = (2..=60).contains(&prefix.len())
+        && prefix.chars().all(is_allowed)
+        && !prefix.starts_with(['/', '.', '-'])
+        && !["..", "//", "/.", ".lock/", "./"].iter().any(|part| prefix.contains(part));
+    need(
+        is_prefix,
+        "publish.branch_prefix",
+        "it must be a plain start of a branch name, such as `hyla/`",
+    )?;
+    need(
+        (2000..=65_536).contains(&publish.body_chars),
+        "publish.body_chars",
+        "it must be from 2000 to 65536, the largest text that forges take",
+    )
+}

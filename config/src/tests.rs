@@ -1,0 +1,201 @@
+//! The whole tree: defaults, errors, secrets.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::{Config, SecretRef, parse, parse_repo_file};
+
+const FORGE: &str = "[forge.main]\nkind = \"gitea\"\nurl = \"https://git.example\"\ntoken = { env = \"T\" }\n\
+     webhook_secrets = [{ env = \"W\" }]\nrepositories = [\"acme/app\"]\n";
+
+fn error(text: &str) -> String {
+    match parse(Path::new("hyla.toml"), text) {
+        Ok(_) => format!("accepted: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn an_error_names_file_key_and_reason() {
+    let forge = |line: &str| format!("{FORGE}{line}\n");
+    let cases = [
+        ("colour = 1", "`hyla.toml`", "unknown field `colour`"),
+        ("[queue]\nworkerz = 1", "`queue", "unknown field `workerz`"),
+        ("[queue]\nworkers = \"two\"", "`queue.workers`", "invalid type"),
+        ("[queue]\nworkers = 0", "`queue.workers`", "from 1 to 64"),
+        ("[queue]\nheartbeat = \"30s\"", "`queue.heartbeat`", "third"),
+        ("[queue]\nlease = \"soon\"", "`queue.lease`", "expected a duration"),
+        ("[server]\nlisten = \"here\"", "`server.listen`", "line 2"),
+        ("data_dir = \"data\"", "`data_dir`", "absolute"),
+        ("[model]\nendpoint = \"ftp://x/v1\"", "`model.endpoint`", "http"),
+        ("[model]\nendpoint = \"http://a:b@x/v1\"", "`model.endpoint`", "no user"),
+        ("[session]\nturn_tokens = 131072", "`session.turn_tokens`", "context_tokens"),
+        ("[session]\ntop_p = 0.0", "`session.top_p`", "above 0"),
+        ("[sandbox]\nuid = 0", "`sandbox.uid`", "root"),
+        ("[sandbox]\nread_only = [\"/var/lib/hyla/x\"]", "`sandbox.read_only`", "own data"),
+        ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
+        ("[sandbox]\nread_only = [\"/opt/../etc\"]", "`sandbox.read_only`", "without `..`"),
+        ("[sandbox]\npath = [\"/opt/bin\"]", "`sandbox.path`", "neither"),
+        ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
+        ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
+        ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),
+        ("[publish]\nbranch_prefix = \"\"", "`publish.branch_prefix`", "plain start"),
+        ("[publish]\nbody_chars = 70000", "`publish.body_chars`", "65536"),
+        (
+            "[evidence]\ntest_commands = { app = \"x\" }",
+            "`evidence.test_commands.app`",
+            "owner/name",
+        ),
+        ("x = ", "`hyla.toml`", "line 1"),
+    ];
+    for (text, key, reason) in cases {
+        let error = error(text);
+        assert!(error.contains(key) && error.contains(reason), "{text:?} gave {error:?}");
+    }
+    let cases = [
+        ("label = \"\"", "`forge.main.label`", "empty"),
+        ("draft_prefix = \" \"", "`forge.main.draft_prefix`", "prefix"),
+        ("ca_file = \"ca.pem\"", "`forge.main.ca_file`", "absolute"),
+        ("colour = 1", "`forge.main", "unknown field"),
+    ];
+    for (line, key, reason) in cases {
+        let error = error(&forge(line));
+        assert!(error.contains(key) && error.contains(reason), "{line:?} gave {error:?}");
+    }
+    let cases = [
+        ("\"gitea\"", "\"github\"", "not supported"),
+        ("\"gitea\"", "\"gitlab\"", "`gitea` or `forgejo`"),
+        ("https://git.example", "https://git.example/?a=b", "no user"),
+        ("[{ env = \"W\" }]", "[]", "one secret"),
+        ("acme/app\"", "acme/app\", \"Acme/App\"", "twice"),
+        ("acme/app", "acme", "owner/name"),
+        ("forge.main", "forge.\"a b\"", "small letters"),
+    ];
+    for (from, to, reason) in cases {
+        let error = error(&FORGE.replace(from, to));
+        assert!(error.contains(reason), "{to:?} gave {error:?}");
+    }
+}
+
+#[test]
+fn a_secret_in_the_file_is_refused_and_not_repeated() {
+    for written in [
+        "\"s3cr3t-value\"",
+        "{ value = \"s3cr3t-value\" }",
+        "{ file = \"/a\", env = \"s3cr3t-value\" }",
+        "[\"s3cr3t-value\"]",
+    ] {
+        let error = error(&FORGE.replace("{ env = \"T\" }", written));
+        assert!(error.contains("forge.main.token"), "{error}");
+        assert!(!error.contains("s3cr3t"), "{error}");
+    }
+}
+
+#[test]
+fn the_repository_file_names_its_key() {
+    assert!(parse_repo_file("enabled = false").unwrap().enabled.is_some());
+    for (text, expected) in [
+        ("label = \"x\"", "unknown field"),
+        ("test_command = \" \"", "test_command"),
+        ("protected_paths = [\"[\"]", "protected_paths"),
+    ] {
+        let error = parse_repo_file(text).unwrap_err().to_string();
+        assert!(error.contains(".hyla.toml") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn secrets_are_read_once_and_never_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.display().to_string()
+    };
+    let at = |token: &str, hooks: &[&str]| {
+        let hooks: Vec<String> =
+            hooks.iter().map(|path| format!("{{ file = \"{path}\" }}")).collect();
+        let text = FORGE
+            .replace("{ env = \"T\" }", &format!("{{ file = \"{token}\" }}"))
+            .replace("{ env = \"W\" }", &hooks.join(", "));
+        let config = parse(Path::new("hyla.toml"), &text).unwrap();
+        (format!("{config:?}"), config.secrets(Path::new("hyla.toml")))
+    };
+    let (token, one, two) =
+        (file("t", " tok-1234\n", 0o600), file("a", "hook-1", 0o640), file("b", "hook-2", 0o400));
+    let (printed, secrets) = at(&token, &[&one, &two]);
+    let printed = format!("{printed}{secrets:?}");
+    assert!(!printed.contains("tok-1234") && !printed.contains("hook-"), "{printed}");
+    assert_eq!(secrets.unwrap().all().len(), 3);
+
+    let (open, empty, lines) =
+        (file("o", "x", 0o644), file("e", " \n", 0o600), file("l", "hush\nhush2", 0o600));
+    let missing = folder.path().join("none").display().to_string();
+    for (token, reason) in [
+        (&open, "every user"),
+        (&empty, "is empty"),
+        (&lines, "more than one line"),
+        (&missing, "cannot read"),
+    ] {
+        let error = at(token, &[&one]).1.unwrap_err().to_string();
+        assert!(
+            error.contains("forge.main.token") && error.contains(reason) && !error.contains("hush"),
+            "{error}"
+        );
+    }
+    let error = at(&token, &[&one, &one]).1.unwrap_err().to_string();
+    assert!(error.contains("webhook_secrets") && error.contains("same"), "{error}");
+    assert!(SecretRef::Env("HYLA_TEST_THAT_NOBODY_SETS".into()).read().is_err());
+    assert!(SecretRef::File("no-folder".into()).read().unwrap_err().contains("absolute"));
+}
+
+/// Every key stands in the example with the value that it has when it is left out.
+#[test]
+fn the_example_is_the_defaults() {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/example.toml"));
+    let example = crate::load(path).unwrap();
+    let mut without_forges = example.clone();
+    without_forges.forges.clear();
+    let default = Config::default();
+    assert_eq!(format!("{without_forges:#?}"), format!("{default:#?}"));
+
+    // Of a forge, the keys without a default are as a short file gives them.
+    let short = "[forge.main]\nkind = \"gitea\"\nurl = \"https://git.example.org\"\n\
+         token = { file = \"/etc/hyla/forge-token\" }\n\
+         webhook_secrets = [{ file = \"/etc/hyla/webhook-secret\" }]\nrepositories = [\"acme/app\"]\n";
+    let short = parse(path, short).unwrap();
+    assert_eq!(format!("{:#?}", example.forges), format!("{:#?}", short.forges));
+
+    // A key without a default value is there as a comment; no key at all is missing.
+    let text = std::fs::read_to_string(path).unwrap();
+    let shown: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
+        .map(|(key, _)| key.trim())
+        .collect();
+    for field in fields(&format!("{example:#?}")) {
+        assert!(
+            shown.contains(field.as_str()) || text.contains(&format!("[{field}]")),
+            "`{field}` is not in the example"
+        );
+    }
+}
+
+/// The names of all fields in a `Debug` print: lines such as `    workers: 1,`.
+fn fields(printed: &str) -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    let mut in_url = false;
+    for line in printed.lines() {
+        in_url = in_url && !line.trim_start().starts_with('}');
+        if let (false, Some((name, _))) = (in_url, line.trim().split_once(": "))
+            && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        {
+            fields.insert(name.to_owned());
+        }
+        in_url |= line.ends_with("Url {");
+    }
+    fields.remove("forges");
+    fields
+}
