@@ -1,12 +1,34 @@
 //! A workspace: the one folder that the agent may write. Every access from the host goes through here and stays
 //! beneath it: opened by `openat2` without following any symbolic link, special files refused, removal without limits
 //! of depth. Nothing here starts a process or trusts a path.
+//!
+//! It gives `.git` no meaning: who must not touch it, or must not see it, says so.
 
+mod error;
+mod path;
+mod remove;
+mod walk;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+pub use error::{Error, Refusal};
+pub use path::{MOUNT, relative};
+pub use walk::{Entry, Limits, Walk};
+
+/// Attempts at an `openat2` that lost a race against a rename, which the kernel reports by `EAGAIN`.
+const ATTEMPTS: usize = 32;
 
 /// An open workspace. The folder outlives the value unless [`Workspace::remove`] is called.
 #[derive(Debug)]
@@ -49,7 +71,14 @@ impl Workspace {
     /// The folder is not there, or is a symbolic link.
     pub fn open(root: &Path, owner: Owner) -> std::io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(root, flags, Mode::empty())?;
+        let dir = match rustix::fs::open(root, flags, Mode::empty()) {
+            // The agent owns the folder, and may have closed it to its owner. It must still be possible to remove it.
+            Err(Errno::ACCESS) => {
+                remove::unlock(&rustix::fs::open(root, flags | OFlags::PATH, Mode::empty())?)?;
+                rustix::fs::open(root, flags, Mode::empty())?
+            }
+            answer => answer?,
+        };
         Ok(Self { root: root.to_owned(), dir, owner })
     }
 
@@ -66,5 +95,158 @@ impl Workspace {
     /// Who owns what is made here.
     pub fn owner(&self) -> Owner {
         self.owner
+    }
+
+    /// Reads a regular file, at most `limit_bytes` of it or nothing.
+    ///
+    /// # Errors
+    /// The path is refused or leads nowhere, leads through a symbolic link, or is not a regular file of that size.
+    pub fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
+        let beneath = relative(path)?;
+        // Without `NONBLOCK` a pipe would hold the caller until somebody writes to it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.open_beneath(&beneath, flags).map_err(|errno| Error::of(errno, path))?;
+        let status = rustix::fs::fstat(&file).map_err(|errno| Error::of(errno, path))?;
+        let size_bytes = Metadata::of(&status).file(path)?.size_bytes;
+        if size_bytes > limit_bytes {
+            return Err(Error::TooLarge { path: path.to_owned(), size_bytes, limit_bytes });
+        }
+        let mut bytes = Vec::new();
+        // The file may grow while it is read.
+        let copied =
+            std::fs::File::from(file).take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        copied.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        match bytes.len() as u64 {
+            size_bytes if size_bytes > limit_bytes => {
+                Err(Error::TooLarge { path: path.to_owned(), size_bytes, limit_bytes })
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// What is at a path. A symbolic link is described itself.
+    ///
+    /// # Errors
+    /// The path is refused or leads nowhere, or passes through a symbolic link.
+    pub fn metadata(&self, path: &Path) -> Result<Metadata, Error> {
+        let beneath = relative(path)?;
+        let inner = || {
+            let node = self.open_beneath(&beneath, OFlags::PATH | OFlags::NOFOLLOW)?;
+            rustix::fs::fstat(&node)
+        };
+        inner().map(|status| Metadata::of(&status)).map_err(|errno| Error::of(errno, path))
+    }
+
+    /// The text of a symbolic link, any bytes. Nothing says that it leads anywhere.
+    ///
+    /// # Errors
+    /// The path is refused, passes through a symbolic link, or is not one.
+    pub fn read_link(&self, path: &Path) -> Result<PathBuf, Error> {
+        let beneath = relative(path)?;
+        let inner = || {
+            let node = self.open_beneath(&beneath, OFlags::PATH | OFlags::NOFOLLOW)?;
+            rustix::fs::readlinkat(&node, "", Vec::new())
+        };
+        let text = inner().map_err(|errno| Error::of(errno, path))?;
+        Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
+    }
+
+    /// Everything beneath a folder; see [`Walk`]. `Path::new(".")` is the workspace itself.
+    ///
+    /// # Errors
+    /// The path is refused, or is not a folder.
+    pub fn walk(&self, folder: &Path, limits: Limits) -> Result<Walk<'_>, Error> {
+        Walk::start(self, &relative(folder)?, limits)
+    }
+
+    /// Opens what is beneath, without following any link at any place. `beneath` comes from [`relative`], or is made
+    /// of names that the kernel gave.
+    fn open_beneath(&self, beneath: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
+        open_at(self.dir(), beneath, flags)
+    }
+}
+
+/// Opens beneath a folder: no link, no magic link, no other file system, nothing above.
+fn open_at(dir: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let mut answer = Err(Errno::AGAIN);
+    for _ in 0..ATTEMPTS {
+        answer = rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+        if !matches!(answer, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+    }
+    answer
+}
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, wherever it leads.
+    Symlink,
+    /// A pipe, socket or device.
+    Other,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of a file, or of a link's text.
+    pub size_bytes: u64,
+    /// The permission bits, with set-id and sticky.
+    pub mode: u32,
+    /// Names of the file.
+    pub links: u64,
+}
+
+impl Metadata {
+    fn of(status: &Stat) -> Self {
+        let kind = match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Folder,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Kind::Other,
+        };
+        #[expect(
+            clippy::useless_conversion,
+            reason = "the width of a link count differs between architectures"
+        )]
+        let links = u64::from(status.st_nlink);
+        Self {
+            kind,
+            size_bytes: u64::try_from(status.st_size).unwrap_or(0),
+            mode: status.st_mode & 0o7777,
+            links,
+        }
+    }
+
+    /// Whether it is a file that its owner may execute: the one bit that git keeps.
+    pub fn is_executable(&self) -> bool {
+        self.kind == Kind::File && self.mode & 0o100 != 0
+    }
+
+    /// Itself, when it is a regular file.
+    fn file(self, path: &Path) -> Result<Self, Error> {
+        let path = path.to_owned();
+        match self.kind {
+            Kind::File => Ok(self),
+            Kind::Folder => Err(Error::Folder { path }),
+            Kind::Symlink => Err(Error::Link { path }),
+            Kind::Other => Err(Error::Special { path }),
+        }
     }
 }

@@ -1,0 +1,6 @@
+//! The checkout against real repositories.
+
+mod fetch;
+mod http;
+mod local;
+mod provide;

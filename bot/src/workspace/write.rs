@@ -1,0 +1,134 @@
+//! Writing a file whole: into a fresh file beside it, then renamed over it, so that a reader sees the one or the other
+//! and a link planted at the name is replaced, never followed. It does not write into existing files.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+use super::{Error, Kind, Metadata, Owner, Workspace, open_at, relative};
+
+/// What git and every editor give a file.
+const FILE_MODE: u32 = 0o644;
+
+/// What git and every editor give a folder.
+const FOLDER_MODE: u32 = 0o755;
+
+/// Names tried for the fresh file. The agent may have taken some of them.
+const NAMES: usize = 16;
+
+impl Workspace {
+    /// Writes a file, makes the folders above it, and keeps the permission bits of the file that it replaces. What was
+    /// a symbolic link becomes a file.
+    ///
+    /// # Errors
+    /// The path is refused, passes through a symbolic link, or is taken by something that is not a file of one name.
+    pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let beneath = relative(path)?;
+        let Some(name) = beneath.file_name() else {
+            return Err(Error::Folder { path: path.to_owned() });
+        };
+        let parent = self.make_folders(beneath.parent().unwrap_or(Path::new("")), path)?;
+        let mode = replaced_mode(parent.as_fd(), name, path)?;
+        let (fresh, file) = fresh_file(parent.as_fd(), path)?;
+        let done = self.fill(file, mode, bytes).and_then(|()| {
+            rustix::fs::renameat(&parent, &fresh, &parent, name)?;
+            Ok(())
+        });
+        done.map_err(|source: std::io::Error| {
+            // What is left to say is why the write failed, not that its remains stay.
+            let _ = rustix::fs::unlinkat(&parent, &fresh, AtFlags::empty());
+            match Errno::from_io_error(&source) {
+                Some(errno) => Error::of(errno, path),
+                None => Error::Io { path: path.to_owned(), source },
+            }
+        })
+    }
+
+    fn fill(&self, file: OwnedFd, mode: u32, bytes: &[u8]) -> std::io::Result<()> {
+        // The owner first: a change of owner clears bits of the mode.
+        self.hand_over(file.as_fd())?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        let mut file = std::fs::File::from(file);
+        file.write_all(bytes)?;
+        file.sync_data()
+    }
+
+    fn hand_over(&self, node: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.owner() {
+            Owner::Service => Ok(()),
+            Owner::Sandbox { uid, gid } => {
+                rustix::fs::fchown(node, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+            }
+        }
+    }
+
+    /// The folder at `beneath`, made where it is missing. `path` is for the error.
+    fn make_folders(&self, beneath: &Path, path: &Path) -> Result<OwnedFd, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match self.open_beneath(beneath, flags) {
+            Err(Errno::NOENT) => {}
+            answer => return answer.map_err(|errno| Error::of(errno, path)),
+        }
+        let mut folder =
+            self.open_beneath(Path::new(""), flags).map_err(|errno| Error::of(errno, path))?;
+        for name in beneath {
+            folder =
+                self.make_folder(folder.as_fd(), name).map_err(|errno| Error::of(errno, path))?;
+        }
+        Ok(folder)
+    }
+
+    fn make_folder(&self, parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)) {
+            Err(Errno::EXIST) => open_at(parent, Path::new(name), flags),
+            Err(errno) => Err(errno),
+            Ok(()) => {
+                let made = open_at(parent, Path::new(name), OFlags::RDONLY | OFlags::DIRECTORY)?;
+                self.hand_over(made.as_fd())?;
+                // The service's own mask may be stricter.
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(FOLDER_MODE))?;
+                Ok(made)
+            }
+        }
+    }
+}
+
+/// The mode for the file that takes this name.
+fn replaced_mode(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<u32, Error> {
+    let status = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(FILE_MODE),
+        answer => answer.map_err(|errno| Error::of(errno, path))?,
+    };
+    let replaced = Metadata::of(&status);
+    match replaced.kind {
+        Kind::Symlink => Ok(FILE_MODE),
+        Kind::File if replaced.links > 1 => {
+            Err(Error::HardLinked { path: path.to_owned(), links: replaced.links })
+        }
+        Kind::File => Ok(replaced.mode & 0o777),
+        Kind::Folder => Err(Error::Folder { path: path.to_owned() }),
+        Kind::Other => Err(Error::Special { path: path.to_owned() }),
+    }
+}
+
+/// An empty file with a name that nobody had.
+fn fresh_file(parent: BorrowedFd<'_>, path: &Path) -> Result<(OsString, OwnedFd), Error> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..NAMES {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!(".hyla-{}-{number}.partial", std::process::id()));
+        // `EXCL` creates or fails, and `name` has one component: there is nothing to resolve, so nothing to confine.
+        match rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::EXIST) => {}
+            answer => return Ok((name, answer.map_err(|errno| Error::of(errno, path))?)),
+        }
+    }
+    Err(Error::Io { path: path.to_owned(), source: Errno::EXIST.into() })
+}
