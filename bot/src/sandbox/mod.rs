@@ -3,12 +3,23 @@
 //! A set-up failure is its own type: it is never shown to the model as the failure of a command, and no caller may
 //! answer it by running the command elsewhere.
 
+mod arguments;
+mod bubblewrap;
+mod capture;
+pub mod child;
+mod doctor;
+mod lifecycle;
+mod seccomp;
+mod spawner;
+mod usage;
+
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Owner, Workspace};
 
 /// Runs commands that nobody trusts.
 #[async_trait]
@@ -159,4 +170,25 @@ pub struct Options {
     pub config: config::Sandbox,
     /// The `hyla` binary, which starts bubblewrap through its hidden `sandbox-child` command.
     pub helper: PathBuf,
+}
+
+/// The sandbox that the configuration asks for. Both backends of this version are bubblewrap.
+///
+/// # Errors
+/// The `bwrap` binary cannot be trusted, or is too old.
+pub fn build(options: Options) -> Result<Arc<dyn Sandbox>, SetupError> {
+    match options.config.backend {
+        config::Backend::Auto | config::Backend::Bubblewrap => {
+            Ok(Arc::new(bubblewrap::Bubblewrap::new(options)?))
+        }
+    }
+}
+
+/// Who owns the workspaces: the sandbox's own user where the service runs as root.
+pub fn workspace_owner(options: &Options) -> Owner {
+    if rustix::process::geteuid().is_root() {
+        Owner::Sandbox { uid: options.config.uid, gid: options.config.gid }
+    } else {
+        Owner::Service
+    }
 }

@@ -1,0 +1,281 @@
+//! The bubblewrap backend: one fresh sandbox for each command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use rustix::fs::MemfdFlags;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+
+use super::capture::Capture;
+use super::child::{FIRST_FILE, Limits, Orders};
+use super::lifecycle::Running;
+use super::spawner::{Spawner, Start};
+use super::{
+    Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
+    seccomp, usage,
+};
+use crate::workspace::Workspace;
+
+/// How often the workspace's size is looked at, at most.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the streams may take to end once every process is dead.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Runs each command in a bubblewrap of its own.
+pub(super) struct Bubblewrap {
+    options: Options,
+    spawner: Spawner,
+    program: Vec<u8>,
+    version: String,
+}
+
+impl Bubblewrap {
+    /// Checks the binary and prepares what all commands share.
+    ///
+    /// # Errors
+    /// The binary cannot be trusted or is too old, or this processor has no filter.
+    pub(super) fn new(options: Options) -> Result<Self, SetupError> {
+        let unusable =
+            |reason: String, remedy: &str| SetupError::Unusable { reason, remedy: remedy.into() };
+        let bwrap = &options.config.bwrap;
+        trusted(bwrap)?;
+        let ask = |flag: &str| {
+            let asked = Process::new(bwrap).arg(flag).env_clear().stdin(Stdio::null()).output();
+            asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).map_err(
+                |error| {
+                    unusable(
+                        format!("`{}` does not run: {error}", bwrap.display()),
+                        "install the package `bubblewrap`",
+                    )
+                },
+            )
+        };
+        if !ask("--help")?.contains("--bind-fd") {
+            let reason = format!("`{}` is too old: it has no `--bind-fd`", bwrap.display());
+            return Err(unusable(
+                reason,
+                "install bubblewrap 0.8 or later with its security updates",
+            ));
+        }
+        let program = seccomp::program()
+            .map_err(|error| unusable(error.to_string(), "run the bot on x86-64 or AArch64"))?;
+        let spawner = Spawner::new().map_err(|source| SetupError::Start {
+            reason: "its starting thread cannot be made".into(),
+            source: Some(source),
+        })?;
+        Ok(Self { version: ask("--version")?.trim().to_owned(), options, spawner, program })
+    }
+
+    /// Starts one command. Returns it with the reading ends of its two streams.
+    async fn start(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<(Running, [io::PipeReader; 2]), SetupError> {
+        let (orders, files, status) =
+            self.prepare(workspace, command).map_err(start("its files cannot be made"))?;
+        let (stdout, to_stdout) = io::pipe().map_err(start("its pipes cannot be made"))?;
+        let (stderr, to_stderr) = io::pipe().map_err(start("its pipes cannot be made"))?;
+        let begin = Start {
+            helper: self.options.helper.clone(),
+            orders,
+            streams: [to_stdout.into(), to_stderr.into()],
+            files,
+            status,
+        };
+        let helper = self.options.helper.display().to_string();
+        let running = self.spawner.start(begin).await.map_err(|source| SetupError::Start {
+            reason: format!("`{helper}` does not start"),
+            source: Some(source),
+        })?;
+        Ok((running, [stdout, stderr]))
+    }
+
+    /// The orders, the files that bubblewrap is given, and the reading end of its status file.
+    fn prepare(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> io::Result<(OwnedFd, Vec<OwnedFd>, io::PipeReader)> {
+        let (status, to_status) = io::pipe()?;
+        let mut files: Vec<OwnedFd> =
+            vec![memory(&self.program)?, to_status.into(), workspace.dir().try_clone_to_owned()?];
+        for (_, content) in arguments::files(command) {
+            files.push(memory(content.as_bytes())?);
+        }
+        let number =
+            |at: usize| FIRST_FILE + RawFd::try_from(at).unwrap_or(RawFd::MAX - FIRST_FILE);
+        let numbers = arguments::Files {
+            seccomp: number(0),
+            status: number(1),
+            workspace: number(2),
+            data: (3..files.len()).map(number).collect(),
+        };
+        let settings = &self.options.config;
+        let mut options = Vec::new();
+        for word in arguments::options(settings, command, &numbers) {
+            options.extend(word.into_vec());
+            options.push(0);
+        }
+        files.push(memory(&options)?);
+        let mut argv: Vec<OsString> =
+            vec!["--args".into(), number(files.len() - 1).to_string().into()];
+        argv.extend(arguments::argv(command));
+        let is_root = rustix::process::geteuid().is_root();
+        let orders = Orders {
+            program: settings.bwrap.to_string_lossy().into_owned(),
+            arguments: argv.into_iter().map(OsString::into_vec).collect(),
+            n_files: files.len(),
+            identity: is_root.then_some((settings.uid, settings.gid)),
+            limits: Limits {
+                open_files: settings.open_files,
+                file_bytes: settings.file_bytes,
+                processes: settings.processes,
+            },
+        };
+        Ok((memory(&serde_json::to_vec(&orders)?)?, files, status))
+    }
+
+    /// Ready when the workspace has grown too large.
+    async fn overfull(&self, workspace: &Workspace) -> io::Result<()> {
+        let limit_bytes = self.options.config.workspace_bytes;
+        let mut rest = LOOK;
+        loop {
+            tokio::time::sleep(rest).await;
+            let folder = workspace.dir().try_clone_to_owned()?;
+            let begun = Instant::now();
+            let looked =
+                tokio::task::spawn_blocking(move || usage::is_over(folder, limit_bytes)).await;
+            if looked.map_err(io::Error::other)?? {
+                return Ok(());
+            }
+            // Looking takes at most a tenth of the time.
+            rest = LOOK.max(begun.elapsed() * 10);
+        }
+    }
+}
+
+#[async_trait]
+impl Sandbox for Bubblewrap {
+    async fn probe(&self) -> Report {
+        doctor::probe(self, &self.version, &self.options).await
+    }
+
+    async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError> {
+        if command.script.contains('\0') {
+            let head = b"bash: the command holds a NUL byte\n".to_vec();
+            let stderr = Stream { head, ..Stream::default() };
+            return Ok(Finished {
+                end: End::Exited(126),
+                stdout: Stream::default(),
+                stderr,
+                elapsed: Duration::ZERO,
+            });
+        }
+        let begun = Instant::now();
+        let (mut running, streams) = self.start(workspace, command).await?;
+        let capture = || Capture::new(command.head_bytes, command.tail_bytes);
+        let [stdout, stderr] = streams.map(|stream| tokio::spawn(read(stream, capture())));
+        let ended = tokio::select! {
+            gone = running.gone() => gone.map(|()| None),
+            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
+            full = self.overfull(workspace) => full.map(|()| Some(End::DiskFull)),
+        };
+        let elapsed = begun.elapsed();
+        let gone = running
+            .end()
+            .await
+            .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
+        let ended = ended.map_err(start("it cannot be watched"))?;
+        let [stdout, stderr] = [drained(stdout).await?, drained(stderr).await?];
+        let end = match (ended, gone.exit_code) {
+            (Some(end), _) => end,
+            (None, Some(code)) => End::Exited(code),
+            // Bubblewrap tells no exit code where the command never began.
+            (None, None) => {
+                let words = String::from_utf8_lossy(&stderr.head).trim().to_owned();
+                let reason = if words.is_empty() { gone.status.to_string() } else { words };
+                let reason = match doctor::remedy(&reason) {
+                    Some(remedy) => format!("{reason} ({remedy})"),
+                    None => reason,
+                };
+                return Err(SetupError::Start { reason, source: None });
+            }
+        };
+        Ok(Finished { end, stdout, stderr, elapsed })
+    }
+}
+
+/// A binary that only root can change, and that gives nobody root's rights.
+fn trusted(bwrap: &Path) -> Result<(), SetupError> {
+    let shown = bwrap.display();
+    let unusable =
+        |reason: String, remedy: &str| Err(SetupError::Unusable { reason, remedy: remedy.into() });
+    let real = match std::fs::canonicalize(bwrap) {
+        Ok(real) => real,
+        Err(error) => {
+            return unusable(
+                format!("there is no `{shown}`: {error}"),
+                "install the package `bubblewrap`, or set `sandbox.bwrap`",
+            );
+        }
+    };
+    for path in real.ancestors() {
+        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        if metadata.uid() != 0 || metadata.permissions().mode() & 0o022 != 0 {
+            let reason = format!("`{}` can be changed by others than root", path.display());
+            return unusable(reason, "install bubblewrap from your distribution");
+        }
+    }
+    let mode = std::fs::metadata(&real).map(|metadata| metadata.permissions().mode()).unwrap_or(0);
+    if mode & 0o6000 != 0 {
+        return unusable(
+            format!("`{shown}` is setuid"),
+            "install a bubblewrap that is not setuid, and allow user namespaces",
+        );
+    }
+    Ok(())
+}
+
+/// A file that is nowhere but in memory, to be read from its start.
+fn memory(content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("hyla", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream> {
+    let mut stream = Receiver::from_owned_fd(stream.into())?;
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut bytes).await? {
+            0 => return Ok(capture.finish()),
+            n => capture.take(&bytes[..n]),
+        }
+    }
+}
+
+/// What a stream held. Every process that could write to it is dead.
+async fn drained(
+    reader: tokio::task::JoinHandle<io::Result<Stream>>,
+) -> Result<Stream, SetupError> {
+    match tokio::time::timeout(DRAIN, reader).await {
+        Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
+        Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
+        Err(_) => Err(SetupError::StillAlive { reason: "its output is still open".into() }),
+    }
+}
+
+fn start(reason: &'static str) -> impl Fn(io::Error) -> SetupError {
+    move |source| SetupError::Start { reason: reason.into(), source: Some(source) }
+}

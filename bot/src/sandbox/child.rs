@@ -1,0 +1,110 @@
+//! The step between the service and bubblewrap: a process of its own that gives up everything before bubblewrap starts.
+//!
+//! The service cannot do this for itself, and between `fork` and `exec` only little is allowed; a small program that is
+//! started afresh may do it in plain safe code. It reads its orders from its standard input, so that none of them shows in
+//! a process list. Order matters: limits, files, privileges, identity, then bubblewrap with an empty environment.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Gid, Uid};
+use serde::{Deserialize, Serialize};
+
+/// The hidden command's name.
+pub const NAME: &str = "sandbox-child";
+/// Exit code when bubblewrap was not started.
+const NOT_STARTED: u8 = 125;
+/// The first file that bubblewrap is given.
+pub(super) const FIRST_FILE: RawFd = 3;
+
+/// What to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// The program to become.
+    pub(super) program: String,
+    /// Its arguments, as bytes.
+    pub(super) arguments: Vec<Vec<u8>>,
+    /// How many files, from [`FIRST_FILE`] on, it keeps.
+    pub(super) n_files: usize,
+    /// User and group to become; none if the service is no root.
+    pub(super) identity: Option<(u32, u32)>,
+    /// Limits of one process, or of the user for processes.
+    pub(super) limits: Limits,
+}
+
+/// Limits that the kernel keeps for each process.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Limits {
+    /// Open files.
+    pub(super) open_files: u64,
+    /// Bytes of one file.
+    pub(super) file_bytes: u64,
+    /// Processes and threads of the user.
+    pub(super) processes: u64,
+}
+
+/// Becomes bubblewrap, or says on the standard error stream why not.
+pub fn main() -> ExitCode {
+    let Err(error) = become_program();
+    let mut stderr = std::io::stderr();
+    // Nobody is left to be told if even this fails.
+    let _ =
+        std::io::Write::write_all(&mut stderr, format!("hyla sandbox-child: {error}\n").as_bytes());
+    ExitCode::from(NOT_STARTED)
+}
+
+fn become_program() -> std::io::Result<std::convert::Infallible> {
+    let mut text = Vec::new();
+    std::io::stdin().read_to_end(&mut text)?;
+    let orders: Orders = serde_json::from_slice(&text)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+
+    let limit = |resource, value| setrlimit(resource, value, value);
+    limit(Resource::RLIMIT_CORE, 0)?;
+    limit(Resource::RLIMIT_NOFILE, orders.limits.open_files)?;
+    limit(Resource::RLIMIT_FSIZE, orders.limits.file_bytes)?;
+    limit(Resource::RLIMIT_NPROC, orders.limits.processes)?;
+    close_others(orders.n_files)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::thread::set_no_new_privs(true)?;
+    if let Some((uid, gid)) = orders.identity {
+        nix::unistd::setgroups(&[])?;
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        nix::unistd::setresgid(gid, gid, gid)?;
+        nix::unistd::setresuid(uid, uid, uid)?;
+    }
+    if nix::unistd::geteuid().is_root() {
+        return Err(std::io::Error::other("refusing to start bubblewrap as root"));
+    }
+    let arguments = orders.arguments.into_iter().map(OsString::from_vec);
+    // Even bubblewrap's own environment can be read inside, through /proc/1/environ.
+    Err(Command::new(&orders.program).args(arguments).env_clear().exec())
+}
+
+/// Closes every file that bubblewrap is not meant to have.
+fn close_others(n_files: usize) -> std::io::Result<()> {
+    let kept = FIRST_FILE + RawFd::try_from(n_files).unwrap_or(RawFd::MAX - FIRST_FILE);
+    let mut open = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        if let Some(number) =
+            std::str::from_utf8(name.as_bytes()).ok().and_then(|n| n.parse::<RawFd>().ok())
+        {
+            open.insert(number);
+        }
+    }
+    for number in open.range(kept..) {
+        match nix::unistd::close(*number) {
+            // The folder that was being listed is closed by now.
+            Ok(()) | Err(nix::errno::Errno::EBADF) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

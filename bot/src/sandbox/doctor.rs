@@ -1,0 +1,324 @@
+//! The proof: each property that the sandbox promises is tried from inside, against a canary that it must not reach.
+//!
+//! A sandbox that only pretends passes no such check, whatever its exit codes say.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{
+    Access, Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict,
+    arguments, workspace_owner,
+};
+use crate::workspace::{Owner, Workspace};
+
+/// How long the canaries may take; they need a fraction of a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit that a sleeper must be ended at.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Tries every property. Prints `name=value` lines, which the host judges.
+const SCRIPT: &str = r#"
+say() { printf '%s=%s\n' "$1" "$2"; }
+can() { if eval "$2" >/dev/null 2>&1; then say "$1" yes; else say "$1" no; fi; }
+while read -r key value rest; do
+  case $key in Uid:) say uid "$value";; CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:) say "${key%:}" "$value";; esac
+done </proc/self/status
+while read -r key value rest; do case $key in Seccomp:) say init_seccomp "$value";; esac; done </proc/1/status
+say names "$(compgen -e | sort | tr '\n' ' ')"
+say init_bytes "$(tr -d '\0' </proc/1/environ | wc -c)"
+say devices "$(sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/net/dev | tr '\n' ' ')"
+say processes "$(ls -d /proc/[0-9]* | wc -l)"
+ls /proc/$$/fd >/tmp/files; say files "$(tr '\n' ' ' </tmp/files)"
+can tcp "exec 9<>/dev/tcp/127.0.0.1/PORT"
+for path in / /usr /etc /dev /proc/sys/kernel/hostname /run /var; do
+  can "write:$path" "echo x >'$path/hyla-canary' || echo x >'$path'"
+done
+can own_write 'echo x >/workspace/canary && echo x >/tmp/canary && echo x >/home/agent/canary'
+for path in CANARIES /etc/shadow /root /var /run /sys /boot; do can "see:$path" "test -e '$path'"; done
+can mount 'mount -t tmpfs none /tmp'
+can remount 'mount -o remount,bind,rw /usr'
+can namespace 'unshare -U true'
+can setuid 'chmod 4755 /workspace/canary'
+can ring 'grep -q CANARYSOCKET /proc/net/unix'
+say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
+say tmp_bytes "$(($(stat -f -c '%b * %S' /tmp)))"
+exit 7
+"#;
+
+/// What the canaries are on the host's side.
+struct Canaries {
+    _folder: tempfile::TempDir,
+    workspace: Workspace,
+    secret: PathBuf,
+    listener: TcpListener,
+    _socket: UnixListener,
+    socket_name: String,
+}
+
+pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Options) -> Report {
+    let mut report = Report { backend: version.to_owned(), checks: Vec::new() };
+    let canaries = match Canaries::make(workspace_owner(options)) {
+        Ok(canaries) => canaries,
+        Err(error) => {
+            report.add(
+                "canaries",
+                false,
+                format!("cannot make canaries: {error}; check the folder for temporary files"),
+            );
+            return report;
+        }
+    };
+    match sandbox.run(&canaries.workspace, &canaries.command()).await {
+        Ok(finished) => judge(&mut report, &finished, &canaries, options),
+        Err(error) => {
+            let detail = match &error {
+                SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
+                SetupError::Start { source: None, .. }
+                | SetupError::Unusable { .. }
+                | SetupError::StillAlive { .. } => error.to_string(),
+            };
+            report.add("starts", false, detail);
+            return report;
+        }
+    }
+    sleepers(&mut report, sandbox, &canaries).await;
+    if let Err(error) = canaries.workspace.remove() {
+        report.add("clean-up", false, format!("the probe's workspace cannot be removed: {error}"));
+    }
+    report.checks.push(Check {
+        name: "memory-limit",
+        verdict: Verdict::Warns,
+        detail: "memory is not limited for each command here; limit it for the whole service (systemd `MemoryMax=`)".into(),
+    });
+    report
+}
+
+impl Canaries {
+    fn make(owner: Owner) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        let secret = folder.path().join("canary");
+        std::fs::write(&secret, "the canary")?;
+        let workspace = Workspace::create(&folder.path().join("workspace"), owner)?;
+        let socket_name = format!("hyla-canary-{}", folder.path().display()).replace('/', "-");
+        let address = SocketAddr::from_abstract_name(&socket_name)?;
+        Ok(Self {
+            secret,
+            workspace,
+            listener: TcpListener::bind("127.0.0.1:0")?,
+            _socket: UnixListener::bind_addr(&address)?,
+            socket_name,
+            _folder: folder,
+        })
+    }
+
+    fn command(&self) -> Command {
+        let port = self.listener.local_addr().map_or(0, |address| address.port());
+        let canaries = format!("{} {}", self.secret.display(), self.workspace.root().display());
+        let script = SCRIPT
+            .replace("PORT", &port.to_string())
+            .replace("CANARIES", &canaries)
+            .replace("CANARYSOCKET", &self.socket_name);
+        command(script, PATIENCE)
+    }
+}
+
+fn command(script: String, timeout: Duration) -> Command {
+    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0, access: Access::ReadWrite }
+}
+
+/// What the script said.
+struct Said(BTreeMap<String, String>);
+
+impl Said {
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.0.get(name).is_some_and(|said| said.trim() == value)
+    }
+
+    fn shown(&self, names: &[&str]) -> String {
+        let shown = names.iter().map(|name| {
+            let said = self.0.get(*name).map_or("nothing", String::as_str);
+            format!("{name} {}", said.trim())
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The names that begin so, of all that were answered with yes.
+    fn reached(&self, prefix: &str) -> Vec<&str> {
+        let yes =
+            self.0.iter().filter(|(name, said)| name.starts_with(prefix) && said.trim() == "yes");
+        yes.map(|(name, _)| &name[prefix.len()..]).collect()
+    }
+
+    /// Whether anything with this prefix was tried at all.
+    fn tried(&self, prefix: &str) -> bool {
+        self.0.keys().any(|name| name.starts_with(prefix))
+    }
+}
+
+fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options: &Options) {
+    let text = String::from_utf8_lossy(&finished.stdout.head).into_owned();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let said = Said(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+    let has_ended = finished.end == End::Exited(7) && finished.elapsed < PATIENCE / 2;
+    report.add(
+        "starts",
+        has_ended,
+        format!("the probe ended with {:?}, after {:?}", finished.end, finished.elapsed),
+    );
+
+    let powers = ["CapEff", "CapPrm", "CapBnd"];
+    let is_powerless =
+        powers.iter().all(|name| said.is(name, "0000000000000000")) && said.is("uid", "1000");
+    report.add(
+        "no-privileges",
+        is_powerless && said.is("NoNewPrivs", "1"),
+        said.shown(&["uid", "CapEff", "CapBnd", "NoNewPrivs"]),
+    );
+    let owner =
+        std::fs::metadata(canaries.workspace.root().join("canary")).map(|metadata| metadata.uid());
+    let expected = match canaries.workspace.owner() {
+        Owner::Service => rustix::process::geteuid().as_raw(),
+        Owner::Sandbox { uid, .. } => uid,
+    };
+    let is_own = owner.as_ref().is_ok_and(|&uid| uid == expected && uid != 0);
+    report.add(
+        "identity",
+        is_own,
+        format!("a file made inside belongs to {owner:?}, expected {expected}"),
+    );
+    report.add(
+        "filter",
+        said.is("Seccomp", "2") && said.is("init_seccomp", "2"),
+        said.shown(&["Seccomp", "init_seccomp"]),
+    );
+
+    let mut names: Vec<String> =
+        arguments::variables(&options.config).into_iter().map(|(name, _)| name).collect();
+    // Bash sets these by itself.
+    names.extend(["PWD", "OLDPWD", "SHLVL", "_"].map(str::to_owned));
+    let variables = said.0.get("names").map(String::as_str).unwrap_or_default();
+    let strange: Vec<&str> = variables
+        .split(' ')
+        .filter(|name| !name.is_empty() && !names.iter().any(|own| own == name))
+        .collect();
+    let is_clean = strange.is_empty() && !variables.is_empty() && said.is("init_bytes", "0");
+    report.add(
+        "empty-environment",
+        is_clean,
+        format!("unexpected variables: {}; {}", strange.join(" "), said.shown(&["init_bytes"])),
+    );
+    report.add("no-open-files", said.is("files", "0 1 2"), said.shown(&["files"]));
+
+    let is_alone = said.is("devices", "lo") && said.is("tcp", "no") && said.is("ring", "no");
+    report.add("no-network", is_alone, said.shown(&["devices", "tcp", "ring"]));
+    let seen = said.reached("see:");
+    report.add(
+        "no-host-files",
+        seen.is_empty() && said.tried("see:"),
+        format!("visible: {}", seen.join(" ")),
+    );
+    let few = said
+        .0
+        .get("processes")
+        .and_then(|n| n.trim().parse::<u32>().ok())
+        .is_some_and(|n| (1..10).contains(&n));
+    report.add("no-host-processes", few, said.shown(&["processes"]));
+    let written = said.reached("write:");
+    let only_own = written.is_empty() && said.tried("write:") && said.is("own_write", "yes");
+    report.add(
+        "writes-only-its-own",
+        only_own,
+        format!("written: {}; {}", written.join(" "), said.shown(&["own_write"])),
+    );
+    let denied = ["mount", "remount", "namespace", "setuid"];
+    report.add("no-way-up", denied.iter().all(|name| said.is(name, "no")), said.shown(&denied));
+
+    let settings = &options.config;
+    let is_limited = said.is("core", "0")
+        && said.is("open_files", &settings.open_files.to_string())
+        && said.is("processes_limit", &settings.processes.to_string())
+        && said.is("file_kib", &(settings.file_bytes / 1024).to_string())
+        && said
+            .0
+            .get("tmp_bytes")
+            .and_then(|n| n.trim().parse::<u64>().ok())
+            .is_some_and(|n| n <= settings.tmp_bytes.max(4096) + 4096);
+    report.add(
+        "limits",
+        is_limited,
+        said.shown(&["core", "open_files", "processes_limit", "file_kib", "tmp_bytes"]),
+    );
+}
+
+/// What a command leaves in the background goes with it, and a command that would sleep ends at its time limit.
+async fn sleepers(report: &mut Report, sandbox: &dyn Sandbox, canaries: &Canaries) {
+    let left = "setsid sleep 60 & setsid sleep 60 >/dev/null 2>&1 &";
+    for (name, script, limit, expected) in [
+        ("ends-whole", format!("{left} exit 0"), PATIENCE, End::Exited(0)),
+        ("ends-in-time", format!("{left} sleep 60"), SHORT, End::TimedOut),
+    ] {
+        let begun = std::time::Instant::now();
+        let finished = sandbox.run(&canaries.workspace, &command(script, limit)).await;
+        let is_ended = matches!(&finished, Ok(finished) if finished.end == expected);
+        let detail = match finished {
+            Ok(finished) => format!("{:?} after {:?}", finished.end, begun.elapsed()),
+            Err(error) => error.to_string(),
+        };
+        report.add(name, is_ended && begun.elapsed() < SHORT + Duration::from_secs(5), detail);
+    }
+}
+
+impl Report {
+    fn add(&mut self, name: &'static str, holds: bool, seen: String) {
+        let verdict = if holds { Verdict::Holds } else { Verdict::Fails };
+        let detail = match remedy(&seen) {
+            Some(remedy) if !holds => format!("{seen}; {remedy}"),
+            Some(_) | None => seen,
+        };
+        self.checks.push(Check { name, verdict, detail });
+    }
+}
+
+/// What to do about words of bubblewrap, where they are known.
+pub(super) fn remedy(words: &str) -> Option<&'static str> {
+    const KNOWN: [(&str, &str); 12] = [
+        ("setting up uid map: Permission denied", APPARMOR),
+        ("Failed RTM_NEWADDR", APPARMOR),
+        ("Failed to make / slave", APPARMOR),
+        (
+            "Failed to create NETLINK_ROUTE socket",
+            "add AF_NETLINK to `RestrictAddressFamilies=` of the service's unit",
+        ),
+        (
+            "cannot open /proc/sys/user/max_user_namespaces",
+            "take `ProtectKernelTunables=` out of the service's unit",
+        ),
+        ("overflowuid", "take `ProcSubset=pid` out of the service's unit"),
+        (
+            "Can't set hostname",
+            "take `ProtectHostname=` out of the service's unit, or allow `sethostname` in the container's seccomp profile",
+        ),
+        ("Creating new namespace failed: Function not implemented", CONTAINER),
+        ("Can't mount proc", CONTAINER),
+        (
+            "No permissions to create",
+            "allow user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, and no `RestrictNamespaces=yes` in the service's unit",
+        ),
+        ("nesting depth", "allow user namespaces: `user.max_user_namespaces` is 0 or used up"),
+        (
+            "Resource temporarily unavailable",
+            "the sandbox's user has as many processes as `sandbox.processes` allows",
+        ),
+    ];
+    KNOWN.iter().find(|(part, _)| words.contains(part)).map(|(_, remedy)| *remedy)
+}
+
+const APPARMOR: &str = "AppArmor forbids user namespaces: load the profile `bwrap-userns-restrict` (package `apparmor-profiles`) and use /usr/bin/bwrap";
+const CONTAINER: &str = "this container forbids namespaces: give it a seccomp profile that allows them and an unmasked /proc, as the README says";
