@@ -1,1 +1,148 @@
-//! The test runs that the bot makes itself, in fresh sandboxes, and the table that it shows of them.
+//! What the tests say, run by the bot and not by the model: each run in a workspace of its own, made from the mirror, in a
+//! sandbox of its own.
+//!
+//! Four runs: (a) the base commit; (b) the base commit with the patch; (c) the base commit with only the patch's tests,
+//! which should fail, or they would not show the fix; (d) the patch with the original versions of the tests that it edited,
+//! which should pass, or the patch changed what the tests ask for. What a run means comes from its exit code alone: its
+//! output is influenced by the patch, so numbers read from it are for people only. The bot installs nothing; a test command
+//! that needs more than the sandbox has must bring it by the setup command.
+
+mod counts;
+mod find;
+mod paths;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::time::Duration;
+
+pub use counts::{Counts, Unit};
+pub use find::{Source, TestCommand, find_command, find_in};
+pub use paths::is_test;
+pub use run::Error;
+
+use crate::checkout::Mirror;
+use crate::patch::Patch;
+use crate::sandbox::{End, Sandbox};
+use crate::workspace::Owner;
+
+/// What the test runs showed.
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    /// The command that was run; none if none was found.
+    pub command: Option<TestCommand>,
+    /// The four runs, in order; none if there was no command.
+    pub runs: Vec<Run>,
+}
+
+/// One of the four runs.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Which code was tested by which tests.
+    pub which: Which,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// Which code is tested by which tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The base commit.
+    Base,
+    /// The base commit with the patch.
+    Patched,
+    /// The base commit with the tests that the patch adds or edits.
+    NewTestsOnBase,
+    /// The patch with the base commit's version of the tests that it edits or deletes.
+    OldTestsOnPatch,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// There was nothing to run.
+    Skipped {
+        /// Why, for people.
+        why: &'static str,
+    },
+    /// The setup command failed, so the tests were not run.
+    SetupFailed(Ran),
+    /// The tests ran.
+    Ran(Ran),
+}
+
+/// A command that ran.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// How it ended.
+    pub end: End,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How many tests the runner says there were. For people; nothing is decided by it.
+    pub counts: Option<Counts>,
+    /// Its output, standard error after standard output, cut in the middle, without control characters.
+    pub output: String,
+}
+
+/// How the tests are run.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    /// A folder for the workspaces, which are removed after each run.
+    pub scratch: &'a Path,
+    /// Who owns them.
+    pub owner: Owner,
+    /// How long one command may take.
+    pub timeout: Duration,
+    /// Bytes kept of each stream of a run.
+    pub output_bytes: usize,
+}
+
+impl Evidence {
+    /// Whether the tests passed with the patch; none if they were not run.
+    pub fn patch_passes(&self) -> Option<bool> {
+        let run = self.runs.iter().find(|run| run.which == Which::Patched)?;
+        run.passed()
+    }
+
+    /// A Markdown table for people, with a verdict for each run and its output folded away.
+    pub fn table(&self) -> String {
+        report::table(self)
+    }
+}
+
+impl Run {
+    /// Whether the run ended well; none if the tests were not run.
+    pub fn passed(&self) -> Option<bool> {
+        match &self.outcome {
+            Outcome::Ran(ran) => Some(ran.end == End::Exited(0)),
+            Outcome::Skipped { .. } | Outcome::SetupFailed(_) => None,
+        }
+    }
+}
+
+/// Makes the four runs, one after the other. Without a command there are none.
+///
+/// # Errors
+/// A workspace could not be made, or the sandbox could not run a command. The workspaces are removed all the same.
+pub async fn gather(
+    sandbox: &dyn Sandbox,
+    mirror: &Mirror,
+    patch: &Patch,
+    command: Option<&TestCommand>,
+    options: &Options<'_>,
+) -> Result<Evidence, Error> {
+    let Some(command) = command else {
+        return Ok(Evidence { command: None, runs: Vec::new() });
+    };
+    let mut runs = Vec::new();
+    for (which, subject) in run::plan(mirror, patch).await? {
+        let outcome = match subject {
+            Ok(commit) => run::at(sandbox, mirror, &commit, command, options).await?,
+            Err(why) => Outcome::Skipped { why },
+        };
+        runs.push(Run { which, outcome });
+    }
+    Ok(Evidence { command: Some(command.clone()), runs })
+}

@@ -1,0 +1,221 @@
+//! Evidence as Markdown for people. Whatever a test printed is inside a fence that it cannot close.
+
+use std::time::Duration;
+
+use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Which};
+use crate::sandbox::End;
+
+/// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
+const SHOWN_CHARS: usize = 4000;
+
+/// The table, a verdict for each run, and the outputs folded away.
+pub(super) fn table(evidence: &Evidence) -> String {
+    let Some(command) = &evidence.command else {
+        return "No test command was found, so no tests were run. A `test_command` in `.hyla.toml` names one.\n".into();
+    };
+    let mut text = introduction(command);
+    text.push_str("\n| | Tests | Result | Time | Verdict |\n|---|---|---|---|---|\n");
+    for (letter, run) in ('a'..).zip(&evidence.runs) {
+        let (result, time) = match &run.outcome {
+            Outcome::Skipped { .. } => ("not run".to_owned(), String::new()),
+            Outcome::SetupFailed(ran) | Outcome::Ran(ran) => (result(ran), seconds(ran.elapsed)),
+        };
+        let verdict = verdict(run, evidence);
+        let name = name(run.which);
+        text.push_str(&format!("| {letter} | {name} | {result} | {time} | {verdict} |\n"));
+    }
+    for (letter, run) in ('a'..).zip(&evidence.runs) {
+        if let Outcome::SetupFailed(ran) | Outcome::Ran(ran) = &run.outcome
+            && !ran.output.trim().is_empty()
+        {
+            let output = fenced(&cut(&ran.output, SHOWN_CHARS));
+            text.push_str(&format!(
+                "\n<details><summary>Output of run {letter}</summary>\n\n{output}\n</details>\n"
+            ));
+        }
+    }
+    text
+}
+
+fn introduction(command: &TestCommand) -> String {
+    let source = match command.source {
+        Source::Server => "from the server's configuration".to_owned(),
+        Source::RepoFile => "from `.hyla.toml`".to_owned(),
+        Source::Detected(name) => format!("because of `{name}`"),
+    };
+    let setup = match &command.setup {
+        Some(setup) => format!(", after {}", code(setup)),
+        None => String::new(),
+    };
+    format!("Hyla ran {}{setup}, {source}, each time in a fresh sandbox.\n", code(&command.command))
+}
+
+fn name(which: Which) -> &'static str {
+    match which {
+        Which::Base => "base commit",
+        Which::Patched => "with the patch",
+        Which::NewTestsOnBase => "the patch's tests on the base code",
+        Which::OldTestsOnPatch => "original tests on the patched code",
+    }
+}
+
+fn result(ran: &Ran) -> String {
+    let end = match ran.end {
+        End::Exited(code) => format!("exit {code}"),
+        End::TimedOut => "time limit".to_owned(),
+        End::OutOfMemory => "out of memory".to_owned(),
+        End::DiskFull => "disk limit".to_owned(),
+    };
+    match ran.counts {
+        Some(counts) => format!("{end}; {}", counted(counts)),
+        None => end,
+    }
+}
+
+fn counted(counts: Counts) -> String {
+    let unit = match counts.unit {
+        Unit::Tests => "",
+        Unit::Packages => " packages",
+    };
+    let skipped = match counts.skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} skipped"),
+    };
+    format!("{} passed, {} failed{skipped}{unit}", counts.passed, counts.failed)
+}
+
+/// What the run means, from its exit code alone.
+fn verdict(run: &Run, evidence: &Evidence) -> String {
+    let ran = match &run.outcome {
+        Outcome::Skipped { why } => return format!("does not apply: {why}"),
+        Outcome::SetupFailed(_) => {
+            return "the setup command failed, so this says nothing".to_owned();
+        }
+        Outcome::Ran(ran) => ran,
+    };
+    let passed = run.passed() == Some(true);
+    let base_passed = evidence
+        .runs
+        .iter()
+        .find(|run| run.which == Which::Base)
+        .and_then(Run::passed)
+        .unwrap_or(false);
+    let is_ended = matches!(ran.end, End::TimedOut | End::OutOfMemory | End::DiskFull);
+    match (run.which, passed) {
+        _ if is_ended => "did not finish, so this says nothing".to_owned(),
+        (Which::Base, true) => "passes before the patch".to_owned(),
+        (Which::Base, false) => "fails before the patch".to_owned(),
+        (Which::Patched, true) => "expected to pass, and did".to_owned(),
+        (Which::Patched, false) if base_passed => "expected to pass, **but failed**".to_owned(),
+        (Which::Patched, false) => {
+            "expected to pass, **but failed**, as the base commit does".to_owned()
+        }
+        (Which::NewTestsOnBase, false) if base_passed => "expected to fail, and did".to_owned(),
+        (Which::NewTestsOnBase, false) => {
+            "failed, which says little, because the base commit fails too".to_owned()
+        }
+        (Which::NewTestsOnBase, true) => {
+            "expected to fail, **but passed**: the tests do not show the fix".to_owned()
+        }
+        (Which::OldTestsOnPatch, true) => "expected to pass, and did".to_owned(),
+        (Which::OldTestsOnPatch, false) => {
+            "expected to pass, **but failed**: the patch changed what the tests ask for".to_owned()
+        }
+    }
+}
+
+fn seconds(elapsed: Duration) -> String {
+    format!("{:.1} s", elapsed.as_secs_f64())
+}
+
+/// Text without colours, cursor movements and other control characters; lines end in a line feed.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' if letters.next_if_eq(&'[').is_some() => {
+                // A control sequence ends with its first letter from `@` to `~`.
+                while letters.next().is_some_and(|part| !('@'..='~').contains(&part)) {}
+            }
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\r' => plain.push('\n'),
+            '\n' | '\t' => plain.push(letter),
+            letter if letter.is_control() => {}
+            letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// The beginning and the end of a text that is too long: the end holds the summary, and gets most of the room.
+fn cut(text: &str, limit_chars: usize) -> String {
+    let n_chars = text.chars().count();
+    if n_chars <= limit_chars {
+        return text.to_owned();
+    }
+    let (head, tail) = (limit_chars / 4, limit_chars - limit_chars / 4);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(n_chars - tail).collect();
+    format!("{start}\n[{} characters are left out here]\n{end}", n_chars - limit_chars)
+}
+
+/// A code block whose fence is longer than any run of backticks inside.
+fn fenced(text: &str) -> String {
+    let fence = "`".repeat(longest_run(text).max(2) + 1);
+    format!("{fence}text\n{}\n{fence}", text.trim_end())
+}
+
+/// A command as inline code on one line.
+fn code(command: &str) -> String {
+    let line = command.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    let line = cut(&plain(&line), 300).replace('\n', " ");
+    let fence = "`".repeat(longest_run(&line) + 1);
+    let space = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
+    format!("{fence}{space}{line}{space}{fence}")
+}
+
+fn longest_run(text: &str) -> usize {
+    text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_cannot_leave_its_fence() {
+        let text = "x\n````\n@everyone <details>\n```";
+        let fenced = fenced(text);
+        assert!(fenced.starts_with("`````text\n") && fenced.ends_with("\n`````"), "{fenced}");
+        assert_eq!(
+            code("echo `date`\n@all"),
+            "`` echo `date`; @all ``".replace("`` e", "``e").replace("l ``", "l``")
+        );
+        assert_eq!(code("`x`"), "`` `x` ``");
+    }
+
+    #[test]
+    fn output_is_plain() {
+        let cases = [
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("a\r\nb\rc", "a\nb\nc"),
+            ("bell\u{7}\u{0}\tx", "bell\tx"),
+            ("\u{1b}]52;c;AAAA\u{7}x", "]52;c;AAAAx"),
+            ("cut off \u{1b}[", "cut off "),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(plain(text), expected);
+        }
+    }
+
+    #[test]
+    fn long_output_is_cut_in_the_middle_between_characters() {
+        let text = "ä".repeat(50) + &"z".repeat(50);
+        let cut = cut(&text, 20);
+        assert_eq!(
+            cut,
+            format!("{}\n[80 characters are left out here]\n{}", "ä".repeat(5), "z".repeat(15))
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The runs themselves: which trees they need, and one workspace and sandbox for each.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::paths::is_test;
+use super::{Options, Outcome, Ran, TestCommand, Which, counts, report};
+use crate::checkout::{self, Mirror, blocking};
+use crate::job::{CommitId, Failure};
+use crate::patch::{self, Patch, variants};
+use crate::sandbox::{Access, Command, End, Finished, Sandbox, SetupError, Stream};
+use crate::workspace::{self, Owner, Workspace};
+
+/// Why there is no evidence.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A workspace could not be made.
+    #[error("cannot prepare a test run")]
+    Checkout(#[from] checkout::Error),
+    /// The files of a run could not be put together.
+    #[error("cannot compose the files of a test run")]
+    Compose(#[from] patch::Error),
+    /// A workspace could not be removed.
+    #[error("cannot remove the workspace `{}`", path.display())]
+    Remove {
+        /// The workspace.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: workspace::Error,
+    },
+    /// The sandbox could not run a command.
+    #[error("cannot run the tests")]
+    Sandbox(#[from] SetupError),
+}
+
+impl Error {
+    /// What broke, for the job's end.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Checkout(source) => source.failure(),
+            Self::Compose(source) => source.failure(),
+            Self::Remove { .. } => Failure::Internal,
+            Self::Sandbox(_) => Failure::Sandbox,
+        }
+    }
+}
+
+/// Which commit each run checks out, or why there is nothing to run.
+pub(super) type Plan = Vec<(Which, Result<CommitId, &'static str>)>;
+
+/// Decides the four runs and has the commits made that they need.
+pub(super) async fn plan(mirror: &Mirror, patch: &Patch) -> Result<Plan, Error> {
+    let variants = variants(mirror, patch, is_test).await?;
+    let touches_code = patch.changes.iter().any(|change| !is_test(&change.path));
+    let new_tests = match variants.brought {
+        None => Err("the patch adds and edits no test"),
+        Some(_) if !touches_code => Err("the patch changes nothing but tests"),
+        Some(commit) => Ok(commit),
+    };
+    Ok(vec![
+        (Which::Base, Ok(patch.base.clone())),
+        (Which::Patched, Ok(variants.patched)),
+        (Which::NewTestsOnBase, new_tests),
+        (Which::OldTestsOnPatch, variants.restored.ok_or("the patch edits no existing test")),
+    ])
+}
+
+/// Checks a commit out, runs the commands there, and removes it.
+pub(super) async fn at(
+    sandbox: &dyn Sandbox,
+    mirror: &Mirror,
+    commit: &CommitId,
+    command: &TestCommand,
+    options: &Options<'_>,
+) -> Result<Outcome, Error> {
+    let root = options.scratch.join("evidence");
+    remove(&root, options.owner).await?;
+    let room =
+        Room { workspace: mirror.workspace(commit, &root, options.owner).await?, is_left: true };
+    let outcome = run_in(sandbox, &room.workspace, command, options).await;
+    let removed = room.leave().await;
+    let outcome = outcome?;
+    removed?;
+    Ok(outcome)
+}
+
+async fn run_in(
+    sandbox: &dyn Sandbox,
+    workspace: &Workspace,
+    command: &TestCommand,
+    options: &Options<'_>,
+) -> Result<Outcome, Error> {
+    if let Some(setup) = &command.setup {
+        let ran = one(sandbox, workspace, setup, options).await?;
+        if ran.end != End::Exited(0) {
+            return Ok(Outcome::SetupFailed(ran));
+        }
+    }
+    Ok(Outcome::Ran(one(sandbox, workspace, &command.command, options).await?))
+}
+
+async fn one(
+    sandbox: &dyn Sandbox,
+    workspace: &Workspace,
+    script: &str,
+    options: &Options<'_>,
+) -> Result<Ran, Error> {
+    let command = Command {
+        script: script.to_owned(),
+        timeout: options.timeout,
+        head_bytes: options.output_bytes / 2,
+        tail_bytes: options.output_bytes / 2,
+        access: Access::ReadWrite,
+    };
+    let Finished { end, stdout, stderr, elapsed } = sandbox.run(workspace, &command).await?;
+    let output = [text(&stdout), text(&stderr)];
+    let output = output.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    Ok(Ran { end, elapsed, counts: counts::parse(&output), output })
+}
+
+/// A stream for people: what was dropped is said, and nothing moves the cursor.
+fn text(stream: &Stream) -> String {
+    let mut text = String::from_utf8_lossy(&stream.head).into_owned();
+    if stream.dropped_bytes > 0 {
+        text.push_str(&format!("\n[{} bytes are left out here]\n", stream.dropped_bytes));
+    }
+    text.push_str(&String::from_utf8_lossy(&stream.tail));
+    report::plain(&text)
+}
+
+/// A workspace that is removed when it is left, and also when the run is given up before that.
+struct Room {
+    workspace: Workspace,
+    is_left: bool,
+}
+
+impl Room {
+    async fn leave(mut self) -> Result<(), Error> {
+        self.is_left = false;
+        remove(self.workspace.root(), self.workspace.owner()).await
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.is_left {
+            let (root, owner) = (self.workspace.root(), self.workspace.owner());
+            if let Err(error) = remove_blocking(root, owner) {
+                tracing::warn!(path = %root.display(), error = %error, "a test run's workspace was left");
+            }
+        }
+    }
+}
+
+async fn remove(root: &Path, owner: Owner) -> Result<(), Error> {
+    let root = root.to_owned();
+    blocking(move || {
+        remove_blocking(&root, owner).map_err(|source| Error::Remove { path: root, source })
+    })
+    .await
+}
+
+/// Removes a workspace, if there is one.
+fn remove_blocking(root: &Path, owner: Owner) -> Result<(), workspace::Error> {
+    match Workspace::open(root, owner) {
+        Ok(workspace) => workspace.remove(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(workspace::Error::Io { path: root.to_owned(), source }),
+    }
+}

@@ -1,1 +1,0 @@
-//! What may cross: named rules over a patch. Pure.

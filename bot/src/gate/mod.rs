@@ -1,0 +1,239 @@
+//! What may be published. Pure: a patch and rules in, the first rule that says no out, with the path and the reason.
+//!
+//! The gate does not look at what the change means, and a patch that passes is still only a draft for people to read.
+//! Order of judgement: how much it is, what could not be imported, then each file by path, then the lines together.
+
+mod names;
+mod secrets;
+#[cfg(test)]
+mod tests;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use crate::job::Rule;
+use crate::patch::{Change, Endings, Kind, Lfs, Mode, Patch, is_dot_git};
+
+/// Why a patch may not be published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{detail}", path.as_ref().map(|path| format!("`{path}`: ")).unwrap_or_default())]
+pub struct Refusal {
+    /// The rule that says no.
+    pub rule: Rule,
+    /// The path that breaks it, if one does.
+    pub path: Option<String>,
+    /// The reason, for people. Never holds a secret.
+    pub detail: String,
+}
+
+/// What patches are judged by.
+#[derive(Debug)]
+pub struct Rules {
+    protected: GlobSet,
+    patterns: Vec<String>,
+    files: usize,
+    file_bytes: u64,
+    lines: usize,
+    allow_binary: bool,
+    own_secrets: Vec<config::Secret>,
+}
+
+/// A pattern for protected paths that is none. Without it nothing is judged, so nothing is published.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use `{pattern}` as a protected path")]
+pub struct BadPattern {
+    /// The pattern.
+    pub pattern: String,
+    /// What is wrong with it.
+    #[source]
+    pub source: globset::Error,
+}
+
+impl Rules {
+    /// The server's rules, with the repository's own protected paths on top. `own_secrets` are the values that the bot
+    /// holds: tokens, webhook secrets, keys.
+    ///
+    /// # Errors
+    /// Names the pattern that cannot be understood.
+    pub fn new(
+        gate: &config::Gate,
+        repo_file: &config::RepoFile,
+        own_secrets: Vec<config::Secret>,
+    ) -> Result<Self, BadPattern> {
+        let mut set = GlobSetBuilder::new();
+        let mut patterns = Vec::new();
+        for pattern in gate.protected_paths.iter().chain(&repo_file.protected_paths) {
+            for form in forms(pattern) {
+                let glob = GlobBuilder::new(&form)
+                    .case_insensitive(true)
+                    .literal_separator(true)
+                    .build()
+                    .map_err(|source| BadPattern { pattern: pattern.clone(), source })?;
+                set.add(glob);
+                patterns.push(pattern.clone());
+            }
+        }
+        let joined = |source| BadPattern { pattern: patterns.join(" "), source };
+        Ok(Self {
+            protected: set.build().map_err(joined)?,
+            patterns,
+            files: gate.files,
+            file_bytes: gate.file_bytes,
+            lines: gate.lines,
+            allow_binary: gate.allow_binary,
+            own_secrets,
+        })
+    }
+}
+
+/// The globs that a pattern stands for. Without a slash it is a name at any depth; what is inside a protected folder is
+/// protected too, and so is a file or link that would take the folder's place.
+fn forms(pattern: &str) -> Vec<String> {
+    let pattern = pattern.trim_start_matches('/').trim_end_matches('/');
+    let place = pattern.strip_suffix("/**").unwrap_or(pattern);
+    let anchored = if pattern.contains('/') { place.to_owned() } else { format!("**/{place}") };
+    vec![format!("{anchored}/**"), anchored]
+}
+
+/// Judges a patch.
+///
+/// # Errors
+/// The first rule that says no.
+pub fn check(patch: &Patch, rules: &Rules) -> Result<(), Refusal> {
+    let n_files = patch.changes.len() + patch.barred.len();
+    if n_files > rules.files {
+        let detail = format!("{n_files} files are changed, more than {}", rules.files);
+        return Err(Refusal { rule: Rule::TooLarge, path: None, detail });
+    }
+    if let Some(barred) = patch.barred.first() {
+        return Err(Refusal {
+            rule: barred.rule,
+            path: Some(barred.path.clone()),
+            detail: barred.detail.clone(),
+        });
+    }
+    for change in &patch.changes {
+        check_change(change, rules)?;
+    }
+    let n_lines = patch.n_lines();
+    if n_lines > rules.lines {
+        let detail = format!("{n_lines} lines are changed, more than {}", rules.lines);
+        return Err(Refusal { rule: Rule::TooLarge, path: None, detail });
+    }
+    Ok(())
+}
+
+fn check_change(change: &Change, rules: &Rules) -> Result<(), Refusal> {
+    let verdicts = [
+        (Rule::PathName, names::problem(change)),
+        (Rule::ProtectedPath, protected(change, rules)),
+        (Rule::Submodule, submodule(change)),
+        (Rule::Symlink, symlink(change)),
+        (Rule::FileMode, mode(change)),
+        (Rule::LfsPointer, lfs(change)),
+        (Rule::TooLarge, too_large(change, rules)),
+        (Rule::Binary, binary(change, rules)),
+        (Rule::LineEndings, line_endings(change)),
+        (Rule::Secret, secrets::problem(change, &rules.own_secrets)),
+    ];
+    for (rule, problem) in verdicts {
+        if let Some(detail) = problem {
+            return Err(Refusal { rule, path: Some(change.path.clone()), detail });
+        }
+    }
+    Ok(())
+}
+
+fn protected(change: &Change, rules: &Rules) -> Option<String> {
+    let matched = *rules.protected.matches(&change.path).first()?;
+    Some(format!("it is protected by the pattern `{}`", rules.patterns[matched]))
+}
+
+fn submodule(change: &Change) -> Option<String> {
+    let touches =
+        change.old_mode == Some(Mode::Submodule) || change.new_mode == Some(Mode::Submodule);
+    touches.then(|| "it changes a submodule".to_owned())
+}
+
+/// A link may point to its own folder's neighbours and below, and upwards only by leading `..`: with a name before a
+/// `..`, where it leads depends on what that name is on the reader's disk.
+fn symlink(change: &Change) -> Option<String> {
+    if change.new_mode != Some(Mode::Link) {
+        return None;
+    }
+    let Ok(target) = std::str::from_utf8(&change.added_bytes) else {
+        return Some("its target is not UTF-8".to_owned());
+    };
+    if target.starts_with('/') || target.contains('\\') || target.contains('\0') {
+        return Some(format!("it is a symbolic link out of the repository, to {target:?}"));
+    }
+    let mut depth = change.path.matches('/').count();
+    let mut has_descended = false;
+    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            if has_descended || depth == 0 {
+                return Some(format!("it is a symbolic link out of the repository, to {target:?}"));
+            }
+            depth -= 1;
+        } else if is_dot_git(part) {
+            return Some("it is a symbolic link into `.git`".to_owned());
+        } else {
+            has_descended = true;
+        }
+    }
+    None
+}
+
+fn mode(change: &Change) -> Option<String> {
+    match (change.old_mode?, change.new_mode?) {
+        (old, new) if old == new => None,
+        (Mode::Regular, Mode::Executable) if change.has_interpreter => None,
+        (Mode::Regular, Mode::Executable) => {
+            Some("it becomes executable and does not begin with `#!`".to_owned())
+        }
+        (Mode::Executable, Mode::Regular) => Some("it is executable no longer".to_owned()),
+        (_, Mode::Link) => Some("a file becomes a symbolic link".to_owned()),
+        (Mode::Link, _) => Some("a symbolic link becomes a file".to_owned()),
+        (Mode::Submodule, _) | (_, Mode::Submodule) => None,
+        (Mode::Regular, Mode::Regular) | (Mode::Executable, Mode::Executable) => None,
+    }
+}
+
+fn lfs(change: &Change) -> Option<String> {
+    match change.lfs {
+        Lfs::Nothing => None,
+        Lfs::Pointer => {
+            Some("it is a Git LFS pointer, and its object cannot be uploaded".to_owned())
+        }
+        Lfs::Content => {
+            Some("Git LFS keeps this path, and its content is not a pointer".to_owned())
+        }
+    }
+}
+
+fn too_large(change: &Change, rules: &Rules) -> Option<String> {
+    let (size, limit) = (change.size_bytes, rules.file_bytes);
+    (size > limit).then(|| format!("it has {size} bytes, more than {limit}"))
+}
+
+fn binary(change: &Change, rules: &Rules) -> Option<String> {
+    let holds = change.is_binary && change.kind != Kind::Deleted && !rules.allow_binary;
+    holds.then(|| "it is a binary file".to_owned())
+}
+
+/// Refuses a file whose lines mostly end in another way than before: every line of it would show as changed.
+fn line_endings(change: &Change) -> Option<String> {
+    if change.kind != Kind::Modified || change.is_binary {
+        return None;
+    }
+    let old = prevailing(&change.old_endings)?;
+    let new = prevailing(&change.new_endings)?;
+    (old != new).then(|| format!("its line endings change from {old} to {new}"))
+}
+
+/// The ends that more than half of the lines have, in a file of at least two lines.
+fn prevailing(endings: &Endings) -> Option<&'static str> {
+    let total = endings.lf + endings.crlf + endings.cr;
+    let kinds = [(endings.lf, "LF"), (endings.crlf, "CRLF"), (endings.cr, "CR")];
+    let (_, name) = kinds.into_iter().find(|(count, _)| *count * 2 > total)?;
+    (total >= 2).then_some(name)
+}

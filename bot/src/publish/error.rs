@@ -1,0 +1,133 @@
+//! Why nothing was published, and what it means for the job.
+
+use std::path::PathBuf;
+
+use crate::checkout::{self, RemoteError};
+use crate::job::{CommitId, Failure, JobId};
+
+/// Why nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nothing to publish.
+    #[error("cannot commit a patch that changes nothing")]
+    Empty,
+    /// The commit could not be made.
+    #[error("cannot commit on `{base}`")]
+    Commit {
+        /// The base commit.
+        base: CommitId,
+        /// libgit2's words.
+        #[source]
+        source: git2::Error,
+    },
+    /// The commit could not be kept.
+    #[error("cannot keep the commit of job {job}")]
+    Keep {
+        /// The job.
+        job: JobId,
+        /// libgit2's words.
+        #[source]
+        source: git2::Error,
+    },
+    /// The mirror cannot be used.
+    #[error("cannot use the mirror")]
+    Mirror(#[from] checkout::Error),
+    /// The bot pushes only below its own prefix.
+    #[error("cannot push to `{branch}`: the bot's branches start with `{prefix}`")]
+    NotOurs {
+        /// The branch.
+        branch: String,
+        /// The prefix.
+        prefix: String,
+    },
+    /// Someone has a branch of that name.
+    #[error("cannot push to `{branch}`: it exists and points to `{theirs}`")]
+    BranchTaken {
+        /// The branch.
+        branch: String,
+        /// What it points to.
+        theirs: CommitId,
+    },
+    /// A rule or a hook of the server said no.
+    #[error("cannot push to `{branch}`: the server rejected it: {words}")]
+    Rejected {
+        /// The branch.
+        branch: String,
+        /// The server's words, cut.
+        words: String,
+    },
+    /// The server did not say what became of the branch.
+    #[error("cannot push to `{branch}`: the server did not confirm it")]
+    Unconfirmed {
+        /// The branch.
+        branch: String,
+    },
+    /// The remote did not take it.
+    #[error("cannot push to `{branch}`")]
+    Remote {
+        /// The branch.
+        branch: String,
+        /// Why.
+        #[source]
+        source: RemoteError,
+    },
+    /// The local repository has a branch of that name.
+    #[error("cannot make the branch `{branch}`: it exists already; choose another name")]
+    BranchExists {
+        /// The branch.
+        branch: String,
+    },
+    /// No branch can have that name.
+    #[error("cannot make the branch `{branch}`: git allows no such name")]
+    BranchName {
+        /// The branch.
+        branch: String,
+    },
+    /// The local repository does not take the commit.
+    #[error("cannot write to the repository in `{}`", dir.display())]
+    Local {
+        /// The folder.
+        dir: PathBuf,
+        /// libgit2's words.
+        #[source]
+        source: git2::Error,
+    },
+}
+
+impl Error {
+    /// What broke, for the job's end.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Remote { source, .. } => source.failure(),
+            Self::Mirror(source) => source.failure(),
+            Self::Rejected { .. } => Failure::ForgeDenied,
+            Self::Unconfirmed { .. } => Failure::ForgeAnswer,
+            Self::Empty | Self::NotOurs { .. } => Failure::Internal,
+            Self::BranchTaken { .. } => Failure::BranchTaken,
+            Self::Commit { .. }
+            | Self::Keep { .. }
+            | Self::BranchExists { .. }
+            | Self::BranchName { .. }
+            | Self::Local { .. } => Failure::Git,
+        }
+    }
+
+    /// Whether the same call may succeed later without anyone changing anything.
+    pub fn may_retry(&self) -> bool {
+        match self {
+            Self::Remote { source, .. } => source.may_retry(),
+            Self::Mirror(source) => source.may_retry(),
+            // The branch is looked at again first, so a second push does no harm.
+            Self::Unconfirmed { .. } => true,
+            Self::Empty
+            | Self::Commit { .. }
+            | Self::Keep { .. }
+            | Self::NotOurs { .. }
+            | Self::BranchTaken { .. }
+            | Self::Rejected { .. }
+            | Self::BranchExists { .. }
+            | Self::BranchName { .. }
+            | Self::Local { .. } => false,
+        }
+    }
+}

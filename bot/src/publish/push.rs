@@ -1,0 +1,81 @@
+//! One branch, made once: looked at first, pushed without force, and believed only when the server confirms it.
+
+use git2::{Direction, Repository};
+
+use super::Error;
+use crate::checkout::{Conversation, Mirror, blocking, refuse_redirect};
+use crate::forge::Remote;
+use crate::job::CommitId;
+
+/// What a push found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The branch is made.
+    Made,
+    /// It was there, with the same commit, from an earlier attempt.
+    AlreadyThere,
+}
+
+/// Makes a branch at the remote. `prefix` is the configured start of the bot's branches; it pushes nowhere else.
+///
+/// # Errors
+/// The branch is not the bot's, someone has it, the server rejects it, or the remote does not answer.
+pub async fn push(
+    mirror: &Mirror,
+    commit: &CommitId,
+    branch: &str,
+    prefix: &str,
+    remote: &Remote,
+) -> Result<Pushed, Error> {
+    let is_ours = !prefix.is_empty() && branch.starts_with(prefix) && branch.len() > prefix.len();
+    if !is_ours || !git2::Reference::is_valid_name(&format!("refs/heads/{branch}")) {
+        return Err(Error::NotOurs { branch: branch.to_owned(), prefix: prefix.to_owned() });
+    }
+    refuse_redirect(remote)
+        .await
+        .map_err(|source| Error::Remote { branch: branch.to_owned(), source })?;
+    let (mirror, commit) = (mirror.clone(), commit.clone());
+    let (branch, remote) = (branch.to_owned(), remote.clone());
+    blocking(move || push_blocking(&mirror.open()?, &commit, &branch, &remote)).await
+}
+
+fn push_blocking(
+    mirror: &Repository,
+    commit: &CommitId,
+    branch: &str,
+    remote: &Remote,
+) -> Result<Pushed, Error> {
+    let named = |source| Error::Remote { branch: branch.to_owned(), source };
+    let conversation = Conversation::new(remote).map_err(named)?;
+    let failed = |source| named(conversation.name(source));
+    let name = format!("refs/heads/{branch}");
+
+    let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
+    let mut connected = anonymous
+        .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+        .map_err(failed)?;
+    let heads = connected.list().map_err(failed)?;
+    if let Some(head) = heads.iter().find(|head| head.name() == name) {
+        let theirs = CommitId(head.oid().to_string());
+        return if theirs == *commit {
+            Ok(Pushed::AlreadyThere)
+        } else {
+            Err(Error::BranchTaken { branch: branch.to_owned(), theirs })
+        };
+    }
+
+    let refspec = format!("{commit}:{name}");
+    connected
+        .remote()
+        .push(&[&refspec], Some(&mut conversation.push_options()))
+        .map_err(|source| named(conversation.name(source)))?;
+    let statuses = conversation.statuses.borrow();
+    match statuses.iter().find(|(pushed, _)| *pushed == name) {
+        Some((_, None)) => Ok(Pushed::Made),
+        Some((_, Some(status))) => {
+            let words = format!("{status} {}", conversation.words());
+            Err(Error::Rejected { branch: branch.to_owned(), words: words.trim().to_owned() })
+        }
+        None => Err(Error::Unconfirmed { branch: branch.to_owned() }),
+    }
+}
