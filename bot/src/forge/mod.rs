@@ -1,9 +1,14 @@
 //! A forge, seen as about a dozen calls. The quirks of each kind stay inside its own file.
 
+pub mod gitea;
+mod redirect;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+
+pub(crate) use redirect::redirect_of;
 
 use crate::job::{CommitId, RepoName};
 

@@ -1,0 +1,525 @@
+//! Gitea from 1.24 and Forgejo from 11, through the REST calls that both have. It fails closed: what an answer leaves
+//! unclear is an error.
+//!
+//! It never marks a draft as ready, never merges and never closes. Drafts are a title prefix on both forges.
+
+mod http;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::{Certificate, Client, Method, redirect};
+use secrecy::SecretString;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use url::Url;
+
+use self::http::{Call, Http, Repeat, join};
+use crate::forge::{
+    Comment, Error, Forge, Issue, LabelEvent, NewDraft, Permission, Pull, Remote, Repository, User,
+};
+use crate::job::{CommitId, RepoName};
+
+pub use config::ForgeKind as Kind;
+
+/// Entries per page: the servers' default `MAX_RESPONSE_ITEMS`, above which they cut silently.
+const PAGE_LIMIT: usize = 50;
+/// Pages of one list before the client gives up: 10,000 entries, beyond any issue's timeline that people can read.
+const PAGES_LIMIT: usize = 200;
+/// The git user name. The servers look at the token alone.
+const GIT_USER: &str = "hyla";
+
+/// What the client needs to know.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which of the two it is.
+    pub kind: Kind,
+    /// The address that the bot reaches it at, with any sub-path, without `/api/v1`.
+    pub url: Url,
+    /// The address that people reach it at, when it differs.
+    pub public_url: Option<Url>,
+    /// The access token of the bot's user.
+    pub token: SecretString,
+    /// The title prefix that makes a draft.
+    pub draft_prefix: String,
+    /// A PEM file with certificate authorities to trust besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// How long one request may take, all in all.
+    pub timeout: Duration,
+    /// What the client calls itself.
+    pub user_agent: String,
+}
+
+/// Why no client could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The address cannot be used as it is.
+    #[error(
+        "cannot use forge address `{url}`: it must be http or https, without user, query or fragment"
+    )]
+    Url {
+        /// The address, without credentials.
+        url: String,
+    },
+    /// The token cannot stand in a header.
+    #[error("cannot use the forge token: it is empty or holds characters that no token has")]
+    Token,
+    /// The draft prefix is empty, so nothing would be a draft.
+    #[error(
+        "cannot use an empty draft prefix: the forge would open pull requests that are no drafts"
+    )]
+    DraftPrefix,
+    /// The certificate file cannot be read.
+    #[error("cannot read certificate authorities from `{path}`")]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The certificate file holds no certificates.
+    #[error("cannot find PEM certificates in `{path}`")]
+    CaPem {
+        /// The file.
+        path: PathBuf,
+        /// Why, where the parser says.
+        #[source]
+        source: Option<reqwest::Error>,
+    },
+    /// The HTTP client cannot be made.
+    #[error("cannot set up the HTTP client for the forge")]
+    Client(#[source] reqwest::Error),
+}
+
+/// The client for a configured forge, with its token read.
+pub fn build(forge: &config::Forge, token: SecretString) -> Result<Arc<dyn Forge>, SetupError> {
+    let gitea = Gitea::new(Options {
+        kind: forge.kind,
+        url: forge.url.clone(),
+        public_url: forge.public_url.clone(),
+        token,
+        draft_prefix: forge.draft_prefix.clone(),
+        ca_file: forge.ca_file.clone(),
+        timeout: forge.timeout,
+        user_agent: concat!("hyla/", env!("CARGO_PKG_VERSION")).to_owned(),
+    })?;
+    Ok(Arc::new(gitea))
+}
+
+/// A Gitea or a Forgejo.
+pub struct Gitea {
+    options: Options,
+    http: Http,
+}
+
+impl Gitea {
+    /// A client. Nothing is sent yet.
+    pub fn new(options: Options) -> Result<Self, SetupError> {
+        for url in [Some(&options.url), options.public_url.as_ref()].into_iter().flatten() {
+            check_url(url)?;
+        }
+        if secrecy::ExposeSecret::expose_secret(&options.token).trim().is_empty() {
+            return Err(SetupError::Token);
+        }
+        if options.draft_prefix.trim().is_empty() {
+            return Err(SetupError::DraftPrefix);
+        }
+        let client = Client::builder()
+            .tls_backend_native()
+            .tls_certs_merge(certificates(options.ca_file.as_ref())?)
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .timeout(options.timeout)
+            .user_agent(&options.user_agent)
+            .build()
+            .map_err(SetupError::Client)?;
+        let http = Http::new(client, &options.url, options.token.clone())?;
+        Ok(Self { options, http })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        self.http.send(call).await?.json(call)
+    }
+
+    /// Every entry of a paged list. The servers' hints about the last page are wrong on some lists, and a page may be
+    /// short in the middle, so only an empty page ends it.
+    async fn get_all<T: DeserializeOwned>(&self, mut call: Call) -> Result<Vec<T>, Error> {
+        let query = call.query.clone();
+        let mut all = Vec::new();
+        for page in 1..=PAGES_LIMIT {
+            call.query = query.clone();
+            call.query.push(("page", page.to_string()));
+            call.query.push(("limit", PAGE_LIMIT.to_string()));
+            // An empty list is `null` on some routes.
+            let entries: Option<Vec<T>> = self.get(&call).await?;
+            match entries {
+                Some(entries) if !entries.is_empty() => all.extend(entries),
+                _ => return Ok(all),
+            }
+        }
+        Err(call.nonsense(format!("the list has more than {PAGES_LIMIT} pages")))
+    }
+
+    async fn wire_repository(&self, repo: &RepoName) -> Result<wire::Repository, Error> {
+        self.get(&Call::read(format!("read repository {repo}"), in_repo(repo, []))).await
+    }
+
+    /// What can be said of a user's rights without admin rights: whether they are at least `Write`. The list of
+    /// possible assignees tells it, but in an organisation's repository that list also holds members of teams that
+    /// may only read.
+    async fn permission_by_assignees(
+        &self,
+        repo: &RepoName,
+        user: &User,
+        denied: Error,
+    ) -> Result<Permission, Error> {
+        if self.wire_repository(repo).await?.owner.id == user.id {
+            return Ok(Permission::Admin);
+        }
+        let what = format!("list who can be assigned in {repo}");
+        let assignees: Option<Vec<wire::User>> =
+            self.get(&Call::read(what, in_repo(repo, ["assignees"]))).await?;
+        if !assignees.unwrap_or_default().iter().any(|assignee| assignee.id == user.id) {
+            return Ok(Permission::None);
+        }
+        let teams = Call::read(format!("list the teams of {repo}"), in_repo(repo, ["teams"]));
+        match self.http.send(&teams).await {
+            Err(Error::Declined { status: 405, .. }) => Ok(Permission::Write),
+            Ok(_) => Err(denied),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The pull requests of one state between two branches of the repository.
+    async fn pulls(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        head: &str,
+        state: &str,
+    ) -> Result<Vec<wire::Pull>, Error> {
+        let mut call =
+            Call::read(format!("list pull requests of {repo}"), in_repo(repo, ["pulls"]));
+        call.query.push(("state", state.to_owned()));
+        match self.options.kind {
+            Kind::Gitea => call.query.push(("base_branch", base.to_owned())),
+            // Forgejo has such a filter only from 16 on.
+            Kind::Forgejo => {}
+        }
+        let mut pulls: Vec<wire::Pull> = self.get_all(call).await?;
+        pulls.retain(|pull| pull.is_between(base, head));
+        Ok(pulls)
+    }
+
+    async fn wire_pull_by_head(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<wire::Pull>, Error> {
+        if base.contains('/') {
+            // The direct route takes the base as one segment and the rest as the head.
+            let pulls = self.pulls(repo, base, head, "all").await?;
+            return Ok(newest(pulls));
+        }
+        let what = format!("find the pull request from `{head}` into `{base}` of {repo}");
+        let mut path = in_repo(repo, ["pulls", base]);
+        path.extend(head.split('/').map(str::to_owned));
+        let found: wire::Pull = match self.get(&Call::read(what, path)).await {
+            Ok(pull) => pull,
+            Err(Error::Missing { .. }) => {
+                // Hidden and absent look alike, so the repository itself must be there.
+                self.wire_repository(repo).await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if found.is_open() {
+            return Ok(Some(found));
+        }
+        // The route gives the first of several, whatever its state.
+        let mut pulls = self.pulls(repo, base, head, "open").await?;
+        pulls.push(found);
+        Ok(newest(pulls))
+    }
+
+    /// The open pull request for a draft's branches, if the bot itself made it.
+    async fn adoptable(&self, repo: &RepoName, draft: &NewDraft) -> Result<Option<Pull>, Error> {
+        let found = self.wire_pull_by_head(repo, &draft.base, &draft.head).await?;
+        let Some(found) = found.filter(wire::Pull::is_open) else { return Ok(None) };
+        let me = self.whoami().await?;
+        let pull = self.pull(repo, found);
+        Ok((pull.author == me.id).then_some(pull))
+    }
+
+    fn pull(&self, repo: &RepoName, pull: wire::Pull) -> Pull {
+        let is_open = pull.is_open();
+        let has_prefix = starts_with(&pull.title, self.options.draft_prefix.trim());
+        Pull {
+            number: pull.number,
+            link: self.link(repo, "pulls", pull.number),
+            is_open,
+            is_merged: pull.merged,
+            is_draft: pull.draft.unwrap_or(has_prefix),
+            title: pull.title,
+            author: pull.user.map_or(wire::ghost().id, |user| user.id),
+        }
+    }
+
+    fn link(&self, repo: &RepoName, kind: &str, number: u64) -> String {
+        let base = self.options.public_url.as_ref().unwrap_or(&self.options.url);
+        join(base, [&repo.owner, &repo.name, kind, &number.to_string()]).into()
+    }
+
+    /// The title with the prefix once.
+    fn draft_title(&self, title: &str) -> String {
+        let prefix = self.options.draft_prefix.trim();
+        if starts_with(title, prefix) { title.to_owned() } else { format!("{prefix} {title}") }
+    }
+}
+
+#[async_trait]
+impl Forge for Gitea {
+    async fn whoami(&self) -> Result<User, Error> {
+        let call = Call::read("read the bot's own user".into(), vec!["user".into()]);
+        let user: wire::User = self.get(&call).await?;
+        Ok(user.into())
+    }
+
+    async fn repository(&self, repo: &RepoName) -> Result<Repository, Error> {
+        Ok(self.wire_repository(repo).await?.into())
+    }
+
+    async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, Error> {
+        let path = in_repo(repo, ["issues", &number.to_string()]);
+        let call = Call::read(format!("read issue {number} of {repo}"), path);
+        let issue: wire::Issue = self.get(&call).await?;
+        if issue.number != number {
+            return Err(call.nonsense(format!("it is about issue {}", issue.number)));
+        }
+        Ok(issue.into())
+    }
+
+    async fn label_events(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        label: &str,
+    ) -> Result<Vec<LabelEvent>, Error> {
+        let what = format!("read the timeline of issue {number} of {repo}");
+        let path = in_repo(repo, ["issues", &number.to_string(), "timeline"]);
+        let entries: Vec<wire::TimelineEntry> =
+            self.get_all(Call::read(what.clone(), path)).await?;
+        let mut events = Vec::new();
+        for entry in entries {
+            let event = entry.label_event(label);
+            events.extend(event.map_err(|reason| Error::Answer { call: what.clone(), reason })?);
+        }
+        events.sort_by_key(|event| (event.at, event.id));
+        Ok(events)
+    }
+
+    async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error> {
+        if user.id <= 0 {
+            // Deleted accounts and the forge's own actors have no rights that anyone could ask for.
+            return Ok(Permission::None);
+        }
+        let what = format!("read the permission of `{}` in {repo}", user.login);
+        let path = in_repo(repo, ["collaborators", &user.login, "permission"]);
+        let call = Call::read(what, path);
+        let answer: wire::CollaboratorPermission = match self.get(&call).await {
+            Ok(answer) => answer,
+            Err(denied @ Error::Denied { .. }) => {
+                return self.permission_by_assignees(repo, user, denied).await;
+            }
+            Err(Error::Missing { .. }) => {
+                // Either is missing, and only a missing user has no rights.
+                self.wire_repository(repo).await?;
+                return Ok(Permission::None);
+            }
+            Err(error) => return Err(error),
+        };
+        if answer.user.id != user.id {
+            return Err(call.nonsense(format!("`{}` is another user than before", user.login)));
+        }
+        match answer.permission.as_str() {
+            "owner" | "admin" => Ok(Permission::Admin),
+            "write" => Ok(Permission::Write),
+            "read" => Ok(Permission::Read),
+            "none" => Ok(Permission::None),
+            _ => Err(call.nonsense("it names no known permission")),
+        }
+    }
+
+    async fn comments(&self, repo: &RepoName, number: u64) -> Result<Vec<Comment>, Error> {
+        let what = format!("read the comments of issue {number} of {repo}");
+        let path = in_repo(repo, ["issues", &number.to_string(), "comments"]);
+        // This list alone is not paged.
+        let comments: Option<Vec<wire::Comment>> = self.get(&Call::read(what, path)).await?;
+        let mut comments: Vec<Comment> =
+            comments.unwrap_or_default().into_iter().map(Into::into).collect();
+        comments.sort_by_key(|comment| (comment.created_at, comment.id));
+        Ok(comments)
+    }
+
+    async fn comment(&self, repo: &RepoName, number: u64, body: &str) -> Result<i64, Error> {
+        let call = Call::write(
+            format!("comment on issue {number} of {repo}"),
+            Method::POST,
+            in_repo(repo, ["issues", &number.to_string(), "comments"]),
+            json!({ "body": body }),
+            Repeat::Doubles,
+        );
+        let comment: wire::Id = self.get(&call).await?;
+        Ok(comment.id)
+    }
+
+    async fn edit_comment(&self, repo: &RepoName, comment: i64, body: &str) -> Result<(), Error> {
+        let call = Call::write(
+            format!("edit comment {comment} of {repo}"),
+            Method::PATCH,
+            in_repo(repo, ["issues", "comments", &comment.to_string()]),
+            json!({ "body": body }),
+            Repeat::Harmless,
+        );
+        self.http.send(&call).await?;
+        Ok(())
+    }
+
+    async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error> {
+        let call = Call::write(
+            format!("react with `{reaction}` to issue {number} of {repo}"),
+            Method::POST,
+            in_repo(repo, ["issues", &number.to_string(), "reactions"]),
+            json!({ "content": reaction }),
+            Repeat::Harmless,
+        );
+        self.http.send(&call).await?;
+        Ok(())
+    }
+
+    async fn pull_by_head(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<Pull>, Error> {
+        let found = self.wire_pull_by_head(repo, base, head).await?;
+        Ok(found.map(|pull| self.pull(repo, pull)))
+    }
+
+    async fn open_draft(&self, repo: &RepoName, draft: &NewDraft) -> Result<Pull, Error> {
+        let call = Call::write(
+            format!("open a draft from `{}` into `{}` of {repo}", draft.head, draft.base),
+            Method::POST,
+            in_repo(repo, ["pulls"]),
+            json!({
+                "title": self.draft_title(&draft.title),
+                "body": draft.body,
+                "head": draft.head,
+                "base": draft.base,
+            }),
+            Repeat::Doubles,
+        );
+        let refused = match self.get::<wire::Pull>(&call).await {
+            Ok(pull) => return Ok(self.pull(repo, pull)),
+            Err(error) => error,
+        };
+        match &refused {
+            // One is open already, or the call may have been carried out though its answer was lost.
+            Error::Declined { status: 409, .. }
+            | Error::Unwell { .. }
+            | Error::Unreachable { .. }
+            | Error::Answer { .. } => match self.adoptable(repo, draft).await {
+                Ok(Some(pull)) => Ok(pull),
+                // The first error says more than what came of looking after it.
+                Ok(None) | Err(_) => Err(refused),
+            },
+            Error::Auth { .. }
+            | Error::Denied { .. }
+            | Error::Missing { .. }
+            | Error::Declined { .. } => Err(refused),
+        }
+    }
+
+    async fn branch_head(&self, repo: &RepoName, branch: &str) -> Result<Option<CommitId>, Error> {
+        let mut path = in_repo(repo, ["branches"]);
+        path.extend(branch.split('/').map(str::to_owned));
+        let call = Call::read(format!("read branch `{branch}` of {repo}"), path);
+        let id = match self.get::<wire::Branch>(&call).await {
+            Ok(branch) => branch.commit.id,
+            Err(Error::Missing { .. }) => {
+                // Hidden and absent look alike, so the repository itself must be there.
+                self.wire_repository(repo).await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_hex = id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !is_hex || !matches!(id.len(), 40 | 64) {
+            return Err(call.nonsense("the branch's commit has no commit id"));
+        }
+        Ok(Some(CommitId(id)))
+    }
+
+    fn remote(&self, repo: &RepoName) -> Remote {
+        Remote {
+            url: join(&self.options.url, [&repo.owner, &format!("{}.git", repo.name)]),
+            user: GIT_USER.to_owned(),
+            password: self.options.token.clone(),
+            ca_file: self.options.ca_file.clone(),
+        }
+    }
+
+    fn issue_link(&self, repo: &RepoName, number: u64) -> String {
+        self.link(repo, "issues", number)
+    }
+}
+
+/// The path of something inside a repository.
+fn in_repo<const N: usize>(repo: &RepoName, rest: [&str; N]) -> Vec<String> {
+    let start = ["repos", &repo.owner, &repo.name];
+    start.into_iter().chain(rest).map(str::to_owned).collect()
+}
+
+/// An open one before a closed one, then the highest number.
+fn newest(pulls: Vec<wire::Pull>) -> Option<wire::Pull> {
+    pulls.into_iter().max_by_key(|pull| (pull.is_open(), pull.number))
+}
+
+/// Whether a title has a prefix, as the servers compare it: without regard to the case of ASCII letters.
+fn starts_with(title: &str, prefix: &str) -> bool {
+    title.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+fn check_url(url: &Url) -> Result<(), SetupError> {
+    let is_http = matches!(url.scheme(), "http" | "https");
+    let is_plain = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    if is_http && is_plain {
+        return Ok(());
+    }
+    let host = url.host_str().unwrap_or_default();
+    Err(SetupError::Url { url: format!("{}://{host}{}", url.scheme(), url.path()) })
+}
+
+fn certificates(file: Option<&PathBuf>) -> Result<Vec<Certificate>, SetupError> {
+    let Some(path) = file else { return Ok(vec![]) };
+    let pem =
+        std::fs::read(path).map_err(|source| SetupError::CaFile { path: path.clone(), source })?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(SetupError::CaPem { path: path.clone(), source: None }),
+        Err(source) => Err(SetupError::CaPem { path: path.clone(), source: Some(source) }),
+    }
+}

@@ -1,0 +1,316 @@
+//! One request to the forge's API: the token in one header, bounded answers, mapped errors, bounded repetition.
+//!
+//! It follows no redirect, uses no proxy and reads nothing but JSON. What the answers mean is `gitea`'s business.
+
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LOCATION, RETRY_AFTER,
+};
+use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::{Client, Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use url::Url;
+
+use super::SetupError;
+use crate::forge::Error;
+
+/// Largest answer that is read. All comments of an issue come in one answer, each up to 64 KiB by habit of the
+/// forges; this holds 250 of the longest.
+const BODY_LIMIT_BYTES: usize = 16 << 20;
+/// Longest piece of the forge's own words in an error, in characters.
+const MESSAGE_LIMIT: usize = 300;
+/// How often a call that may be repeated is sent. A restart of a forge takes longer than any wait that is sane here;
+/// the queue repeats the whole job later.
+const ATTEMPTS: u32 = 3;
+/// Wait before the first repetition; each later one waits four times as long.
+const BACKOFF: Duration = Duration::from_millis(250);
+/// The longest `Retry-After` that is waited for inside a call. A longer one is given to the caller.
+const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the forge is asked, and how.
+pub(super) struct Call {
+    /// For errors and logs, such as `read issue 7 of acme/app`.
+    pub what: String,
+    /// The method.
+    pub method: Method,
+    /// The path below `/api/v1`, segment by segment, not yet percent-encoded.
+    pub path: Vec<String>,
+    /// The query.
+    pub query: Vec<(&'static str, String)>,
+    /// The JSON body.
+    pub body: Option<Value>,
+    /// Whether it may be sent again.
+    pub repeat: Repeat,
+}
+
+/// Whether a call may be sent again after an answer or an error that leaves its effect open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// A second one changes nothing.
+    Harmless,
+    /// A second one would do it twice, so only when the first cannot have been carried out.
+    Doubles,
+}
+
+impl Call {
+    /// A call that only reads.
+    pub(super) fn read(what: String, path: Vec<String>) -> Self {
+        Self {
+            what,
+            method: Method::GET,
+            path,
+            query: vec![],
+            body: None,
+            repeat: Repeat::Harmless,
+        }
+    }
+
+    /// A call that writes.
+    pub(super) fn write(
+        what: String,
+        method: Method,
+        path: Vec<String>,
+        body: Value,
+        repeat: Repeat,
+    ) -> Self {
+        Self { what, method, path, query: vec![], body: Some(body), repeat }
+    }
+
+    /// An answer that is not what the API says.
+    pub(super) fn nonsense(&self, reason: impl Into<String>) -> Error {
+        Error::Answer { call: self.what.clone(), reason: reason.into() }
+    }
+}
+
+/// A 2xx answer.
+pub(super) struct Answer {
+    content_type: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Its body as JSON.
+    pub(super) fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        if !is_json(&self.content_type) {
+            return Err(call.nonsense(format!("it is no JSON but `{}`", clean(&self.content_type))));
+        }
+        // Only the position is told: serde's own text may quote the body.
+        serde_json::from_slice(&self.body).map_err(|e| {
+            let (line, column) = (e.line(), e.column());
+            call.nonsense(format!("its JSON is not as documented at line {line}, column {column}"))
+        })
+    }
+}
+
+/// The API of one forge.
+pub(super) struct Http {
+    client: Client,
+    api: Url,
+    authorization: HeaderValue,
+    token: SecretString,
+}
+
+impl Http {
+    /// `base` is the forge's address with any sub-path.
+    pub(super) fn new(client: Client, base: &Url, token: SecretString) -> Result<Self, SetupError> {
+        let api = join(base, ["api", "v1"]);
+        let mut authorization = HeaderValue::from_str(&format!("token {}", token.expose_secret()))
+            .map_err(|_| SetupError::Token)?;
+        authorization.set_sensitive(true);
+        Ok(Self { client, api, authorization, token })
+    }
+
+    /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
+    pub(super) async fn send(&self, call: &Call) -> Result<Answer, Error> {
+        check_path(call)?;
+        let mut wait = BACKOFF;
+        for attempt in 1.. {
+            let (error, may_repeat) = match self.send_once(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            let asked = match &error {
+                Error::Unwell { retry_after, .. } => *retry_after,
+                _ => None,
+            };
+            let pause = asked.unwrap_or(wait);
+            if !may_repeat || attempt >= ATTEMPTS || pause > RETRY_AFTER_LIMIT {
+                return Err(error);
+            }
+            tracing::debug!(call = call.what, attempt, error = %error, "forge call will be repeated");
+            tokio::time::sleep(pause).await;
+            wait *= 4;
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// One try: the answer, or the error and whether the call may be sent again.
+    async fn send_once(&self, call: &Call) -> Result<Answer, (Error, bool)> {
+        let url = join(&self.api, &call.path);
+        let mut request = self
+            .client
+            .request(call.method.clone(), url)
+            .header(AUTHORIZATION, self.authorization.clone())
+            .header(ACCEPT, "application/json")
+            .query(&call.query);
+        if let Some(body) = &call.body {
+            request = request.json(body);
+        }
+        let harmless = call.repeat == Repeat::Harmless;
+        let lost = |source: reqwest::Error| {
+            // A connection that never stood carried nothing. A timeout has cost enough already.
+            let may_repeat = source.is_connect() || (harmless && !source.is_timeout());
+            (
+                Error::Unreachable { call: call.what.clone(), source: source.without_url() },
+                may_repeat,
+            )
+        };
+        let mut response = request.send().await.map_err(lost)?;
+        let status = response.status();
+        let headers = std::mem::take(response.headers_mut());
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > BODY_LIMIT_BYTES {
+                let reason = format!("it is longer than {BODY_LIMIT_BYTES} bytes");
+                return Err((call.nonsense(reason), false));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        tracing::debug!(call = call.what, status = status.as_u16(), "forge answered");
+        let content_type = text(&headers, CONTENT_TYPE);
+        if status.is_success() {
+            return Ok(Answer { content_type, body });
+        }
+        // 429 says that the call was not carried out.
+        let may_repeat = match status.as_u16() {
+            429 => true,
+            500 | 502..=504 => harmless,
+            _ => false,
+        };
+        Err((self.refusal(call, status, &headers, &body), may_repeat))
+    }
+
+    fn refusal(&self, call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+        let what = call.what.clone();
+        let message = self.words(&text(headers, CONTENT_TYPE), body);
+        match status.as_u16() {
+            401 => Error::Auth { call: what, message },
+            403 => Error::Denied { call: what, message },
+            404 => Error::Missing { call: what, message },
+            300..=399 => call.nonsense(redirected(status, headers)),
+            429 | 408 | 500..=599 => Error::Unwell {
+                call: what,
+                status: status.as_u16(),
+                message,
+                retry_after: retry_after(headers),
+            },
+            400..=499 => Error::Declined { call: what, status: status.as_u16(), message },
+            _ => call.nonsense(format!("its status is {status}")),
+        }
+    }
+
+    /// The forge's own words from an error's body, cut and cleaned. Of anything but the documented shape only the
+    /// type is told: proxies and login pages say nothing that helps and may say too much.
+    fn words(&self, content_type: &str, body: &[u8]) -> String {
+        #[derive(serde::Deserialize)]
+        struct Body {
+            #[serde(default)]
+            message: String,
+            #[serde(default)]
+            errors: Option<Vec<String>>,
+        }
+        let parsed = serde_json::from_slice::<Body>(body);
+        let Some(body) = parsed.ok().filter(|_| is_json(content_type)) else {
+            return match content_type {
+                "" => "no words".to_owned(),
+                other => format!("no words, but `{}`", clean(other)),
+            };
+        };
+        let mut words = body.message;
+        for error in body.errors.unwrap_or_default() {
+            words.push_str("; ");
+            words.push_str(&error);
+        }
+        match words.as_str() {
+            "" => "no words".to_owned(),
+            _ => clean(&words.replace(self.token.expose_secret(), "[token]")),
+        }
+    }
+}
+
+/// `base` with further path segments, each percent-encoded.
+pub(super) fn join<S: AsRef<str>>(base: &Url, segments: impl IntoIterator<Item = S>) -> Url {
+    let mut url = base.clone();
+    url.path_segments_mut()
+        .expect("the address was checked to be http or https")
+        .pop_if_empty()
+        .extend(segments);
+    url
+}
+
+/// A name such as `..` would silently ask for something else.
+fn check_path(call: &Call) -> Result<(), Error> {
+    for segment in &call.path {
+        if matches!(segment.as_str(), "" | "." | "..") || segment.contains(char::is_control) {
+            return Err(Error::Missing {
+                call: call.what.clone(),
+                message: format!("nothing can be named `{}`", clean(segment)),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn redirected(status: StatusCode, headers: &HeaderMap) -> String {
+    let location = text(headers, LOCATION);
+    let target = match Url::parse(&location) {
+        Ok(mut url) => {
+            url.set_query(None);
+            url.set_fragment(None);
+            // These fail only for addresses that cannot hold credentials in the first place.
+            let _ = (url.set_username(""), url.set_password(None));
+            url.to_string()
+        }
+        Err(_) => location.split(['?', '#']).next().unwrap_or_default().to_owned(),
+    };
+    format!(
+        "it redirects ({}) to `{}`, and a token is never carried along: write the final address as `url` in the \
+         configuration, and a renamed repository by its present name",
+        status.as_u16(),
+        clean(&target),
+    )
+}
+
+/// `Retry-After` as seconds or as a date, against the server's own clock where it tells it.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = text(headers, RETRY_AFTER);
+    if let Ok(seconds) = value.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(&value).ok()?;
+    let from =
+        httpdate::parse_http_date(&text(headers, DATE)).unwrap_or_else(|_| SystemTime::now());
+    Some(until.duration_since(from).unwrap_or_default())
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+/// Words from outside, on one line, without control characters, cut.
+fn clean(words: &str) -> String {
+    let mut out: String =
+        words.chars().take(MESSAGE_LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if words.chars().nth(MESSAGE_LIMIT).is_some() {
+        out.push('…');
+    }
+    out
+}

@@ -1,0 +1,1 @@
+//! Small facts of the client that need no server.
