@@ -2,6 +2,12 @@
 //!
 //! Each verb is one transaction. A verb that takes a [`Lease`] writes nothing when the lease has been lost.
 
+pub mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
@@ -98,6 +104,8 @@ pub struct NewDelivery {
     pub subject: Option<Subject>,
     /// When that look is due.
     pub due: DateTime<Utc>,
+    /// Why nothing follows, for the operator.
+    pub note: Option<String>,
 }
 
 /// What became of a delivery.
@@ -161,6 +169,23 @@ pub enum Error {
         /// Why.
         #[source]
         source: sqlx::Error,
+    },
+    /// The database file cannot be made or opened.
+    #[error("cannot open the database `{}`", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The database was written by a later version of this program.
+    #[error("cannot open the database `{}`: a later version of Hyla wrote it (schema {version})", path.display())]
+    Later {
+        /// The file.
+        path: PathBuf,
+        /// The schema's version.
+        version: i64,
     },
     /// A row that this program did not write.
     #[error("cannot read job {job} from the database: {reason}")]

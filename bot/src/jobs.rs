@@ -1,0 +1,164 @@
+//! What `hyla jobs` shows: one line per job for people, or JSON with stable names for scripts.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use crate::job::State;
+use crate::reply;
+use crate::store::Row;
+
+/// A table, newest first. Words that do not fit `width` columns are cut.
+pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
+    if rows.is_empty() {
+        return "no jobs yet: put the label on an issue\n".into();
+    }
+    let mut lines = vec![["JOB", "ISSUE", "STATE", "TRY", "AGE", "WHAT NEXT"].map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        [
+            row.job.id.to_string(),
+            row.job.subject.to_string(),
+            state(row),
+            row.job.attempt.to_string(),
+            age(now, row.created_at),
+            reply::plain(&next(row, now)),
+        ]
+    }));
+    let mut widths = [0; 5];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for line in &lines {
+        let mut text = String::new();
+        for (cell, width) in line.iter().zip(widths) {
+            text.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.last().map_or("", String::as_str));
+        let cut: String = text.trim_end().chars().take(width).collect();
+        out.push_str(&cut);
+        out.push('\n');
+    }
+    out
+}
+
+/// The same as JSON: an array of objects.
+pub fn json(rows: &[Row]) -> Value {
+    rows.iter()
+        .map(|row| {
+            let end = match &row.job.state {
+                State::Ended { end } => Some(json!({
+                    "person": end.person, "operator": end.operator, "next": end.next,
+                })),
+                State::Queued | State::Running { .. } => None,
+            };
+            json!({
+                "job": row.job.id,
+                "forge": row.job.subject.forge,
+                "repository": row.job.subject.repo.to_string(),
+                "issue": row.job.subject.issue,
+                "key": row.job.key,
+                "state": state(row),
+                "attempt": row.job.attempt,
+                "pull": row.job.pull,
+                "branch": row.job.ready.as_ref().map(|ready| &ready.branch),
+                "base": row.base.as_ref().map(|base| &base.0),
+                "digest": row.digest,
+                "end": end,
+                "last_error": row.last_error,
+                "due_at": row.due_at.to_rfc3339(),
+                "created_at": row.created_at.to_rfc3339(),
+                "updated_at": row.updated_at.to_rfc3339(),
+            })
+        })
+        .collect()
+}
+
+fn state(row: &Row) -> String {
+    match &row.job.state {
+        State::Queued => "queued".into(),
+        State::Running { stage } => format!("running({})", stage.name()),
+        State::Ended { end } => end.outcome.to_string(),
+    }
+}
+
+fn next(row: &Row, now: DateTime<Utc>) -> String {
+    match &row.job.state {
+        State::Queued => {
+            let due = if row.due_at > now {
+                format!("due in {}", span(row.due_at - now))
+            } else {
+                "due".into()
+            };
+            row.last_error.as_ref().map_or(due.clone(), |why| format!("{due}, after: {why}"))
+        }
+        State::Running { .. } => String::new(),
+        State::Ended { end } => match row.job.pull {
+            Some(pull) => format!("pull request {pull}: {}", end.next),
+            None => format!("{} {}", end.operator, end.next),
+        },
+    }
+}
+
+fn age(now: DateTime<Utc>, since: DateTime<Utc>) -> String {
+    span(now - since)
+}
+
+fn span(time: chrono::TimeDelta) -> String {
+    match time.num_seconds().max(0) {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds @ 7200..172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Failure, Job, JobId, Stage, Subject};
+
+    fn row(id: i64, state: State, due: i64) -> Row {
+        let at = |second| DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap();
+        let subject = Subject { forge: "main".into(), repo: "acme/app".parse().unwrap(), issue: 7 };
+        Row {
+            job: Job {
+                id: JobId(id),
+                subject,
+                key: None,
+                ask_number: None,
+                attempt: 1,
+                state,
+                comment: None,
+                ready: None,
+                pull: None,
+            },
+            base: None,
+            digest: None,
+            created_at: at(0),
+            updated_at: at(0),
+            due_at: at(due),
+            last_error: Some("the forge\u{1b}[31m is down".into()),
+        }
+    }
+
+    #[test]
+    fn the_table_reads_alone_and_hides_no_control_characters() {
+        let now = DateTime::from_timestamp(1_800_000_090, 0).unwrap();
+        let rows = [
+            row(12, State::Queued, 120),
+            row(3, State::Running { stage: Stage::Session }, 0),
+            row(
+                1,
+                State::Ended {
+                    end: reply::failed(Failure::ForgeDown, "cannot read issue 7".into()),
+                },
+                0,
+            ),
+        ];
+        insta::assert_snapshot!(table(&rows, now, 100), @"");
+        assert_eq!(json(&rows)[2]["state"], "failed(forge_down)");
+        assert!(table(&[], now, 80).contains("label"));
+    }
+}
