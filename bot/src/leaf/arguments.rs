@@ -1,0 +1,93 @@
+//! The arguments of a call, taken as leniently as the original takes them. It knows no tool.
+
+use serde_json::{Map, Value};
+
+use super::Failure;
+
+/// The arguments of one call.
+pub(super) struct Arguments(Map<String, Value>);
+
+impl Arguments {
+    /// What is not a JSON object counts as an empty one, so that the model reads what it has to send.
+    pub(super) fn parse(text: &str) -> Self {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(fields)) => Self(fields),
+            _ => Self(Map::new()),
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A text, if there is one.
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => {
+                Err(Failure::value(format!("{name} must be a string, not {}", kind(other))))
+            }
+        }
+    }
+
+    /// A text that must be there; it may be empty.
+    pub(super) fn required(&self, name: &str) -> Result<&str, Failure> {
+        self.text(name)?.ok_or_else(|| Failure::value(format!("{name} is required")))
+    }
+
+    /// A number, also as text.
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
+        let number = match self.value(name) {
+            None => return Ok(None),
+            Some(Value::Number(number)) => number.as_f64(),
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            Some(other) => {
+                return Err(Failure::value(format!(
+                    "{name} must be a number, not {}",
+                    kind(other)
+                )));
+            }
+        };
+        match number {
+            Some(number) if !number.is_nan() => Ok(Some(number)),
+            _ => Err(Failure::value(format!("{name} must be a number"))),
+        }
+    }
+
+    /// A whole number, also as text; what is behind the point is dropped.
+    pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, Failure> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "beyond the range the nearest end means the same to a file"
+        )]
+        let whole = |number: f64| number as i64;
+        Ok(self.number(name)?.map(whole))
+    }
+
+    /// Whether something is wanted: a boolean, or what a model writes for one.
+    pub(super) fn truth(&self, name: &str) -> bool {
+        match self.value(name) {
+            Some(Value::Bool(truth)) => *truth,
+            Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+            Some(Value::String(text)) => {
+                matches!(
+                    text.trim().to_ascii_lowercase().as_str(),
+                    "true" | "1" | "yes" | "y" | "on"
+                )
+            }
+            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => false,
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
