@@ -1,6 +1,10 @@
 //! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
 //! it, and so do the tests' script and, once it exists, the engine in this process.
 
+pub mod endpoint;
+mod gather;
+mod wire;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
