@@ -92,6 +92,20 @@ impl fmt::Display for Ask {
     }
 }
 
+impl std::str::FromStr for Ask {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "an ask is `opened`, `label:EVENT` or `command:SECONDS`";
+        match text.split_once(':') {
+            None if text == "opened" => Ok(Self::Opened),
+            Some(("label", event)) => Ok(Self::Label { event: event.parse().map_err(|_| wrong)? }),
+            Some(("command", at)) => Ok(Self::Command { at: at.parse().map_err(|_| wrong)? }),
+            None | Some(_) => Err(wrong),
+        }
+    }
+}
+
 /// The semantic key of a job: `FORGE:OWNER/REPO#NUMBER@ASK`.
 pub fn key(subject: &Subject, ask: &Ask) -> String {
     format!("{subject}@{ask}")
@@ -118,6 +132,13 @@ pub struct Job {
     pub ready: Option<Ready>,
     /// The draft pull request's number, once opened.
     pub pull: Option<u64>,
+}
+
+impl Job {
+    /// What asked for it; none until it has a key.
+    pub fn ask(&self) -> Option<Ask> {
+        self.key.as_deref()?.rsplit_once('@')?.1.parse().ok()
+    }
 }
 
 /// What stands ready to be published: enough to finish after a crash without another session.
@@ -218,6 +239,19 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl fmt::Display for Outcome {
+    /// In one word or two, such as `failed(forge_down)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DraftPr => f.write_str("draft_pr"),
+            Self::NoFix(why) => write!(f, "no_fix({})", name_of(why)),
+            Self::Refused(rule) => write!(f, "refused({})", name_of(rule)),
+            Self::Failed(failure) => write!(f, "failed({})", name_of(failure)),
+            Self::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
 /// Why there is no fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -236,18 +270,18 @@ pub enum Rule {
     RepositoryNotAllowed,
     /// The repository's own `.hyla.toml` switches the bot off.
     RepositoryDisabled,
+    /// The repository's own `.hyla.toml` cannot be understood.
+    RepositoryFile,
     /// The repository is archived.
     RepositoryArchived,
-    /// The issue is a pull request.
-    NotAnIssue,
-    /// The issue is closed.
+    /// The repository takes no pull requests.
+    PullsDisabled,
+    /// The issue was closed before the draft was opened.
     IssueClosed,
     /// The issue is locked.
     IssueLocked,
     /// Whoever added the label may not write to the repository.
     AdderCannotWrite,
-    /// The label was added by the bot's own user.
-    AdderIsHyla,
     /// Who added the label could not be established.
     AdderUnknown,
     /// The patch touches a protected path.
@@ -286,6 +320,8 @@ pub enum Failure {
     ForgeDown,
     /// The forge answered something unexpected.
     ForgeAnswer,
+    /// The branch that the job needs holds other commits.
+    BranchTaken,
     /// The repository could not be fetched or pushed.
     Git,
     /// The model's server did not answer or failed.

@@ -3,18 +3,34 @@
 //! `inbox` keeps a delivery and its job, `worker` claims it, and `run` tells the rest: `checkout`, `session` (with
 //! `model`, `leaf` and `sandbox`), `patch` and `gate`, `evidence`, `publish`, `reply`. Start with `run`.
 
+pub mod ask;
+pub mod bot;
 pub mod checkout;
 pub mod clock;
+mod desk;
+pub mod doctor;
 pub mod evidence;
+pub mod fix;
+pub mod folder;
 pub mod forge;
 pub mod gate;
+pub mod halt;
 pub mod inbox;
+pub mod input;
 pub mod job;
+pub mod jobs;
 pub mod leaf;
 pub mod model;
 pub mod patch;
 pub mod publish;
+pub mod redact;
+pub mod reply;
+pub mod run;
 pub mod sandbox;
+pub mod serve;
 pub mod session;
 pub mod store;
+pub mod telemetry;
+pub mod worker;
+pub mod workshop;
 pub mod workspace;

@@ -1,1 +1,5 @@
-//! x
+//! What tests of the whole bot stand on.
+
+pub mod forge;
+pub mod house;
+pub mod model;

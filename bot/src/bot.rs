@@ -1,0 +1,250 @@
+//! The bot put together from its configuration: everything that a job needs and that outlives it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use config::{Config, Secrets};
+use tokio::sync::{Notify, OnceCell};
+
+use crate::checkout::Mirrors;
+use crate::clock::Clock;
+use crate::desk::Desk;
+use crate::folder::Folder;
+use crate::forge::{self, Forge, Remote};
+use crate::halt::chain;
+use crate::job::{End, Job, JobId, Subject};
+use crate::model::Model;
+use crate::model::endpoint::Endpoint;
+use crate::redact::Redactor;
+use crate::sandbox::{self, Sandbox};
+use crate::session::Profile;
+use crate::store::sqlite::Sqlite;
+use crate::store::{Lease, Store};
+use crate::worker::{Stop, Verdict, Work, Worker};
+use crate::workshop::Workshop;
+
+/// Everything that outlives a job.
+pub struct Bot {
+    /// The settings.
+    pub config: Config,
+    /// Deliveries and jobs.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The trusted mirrors.
+    pub mirrors: Mirrors,
+    /// Sessions, patches, evidence.
+    pub workshop: Workshop,
+    /// Takes the secrets out of every text that leaves.
+    pub redactor: Redactor,
+    /// Told when there may be a job to claim.
+    pub wake: Arc<Notify>,
+    doors: BTreeMap<String, Door>,
+}
+
+/// A forge and, once it has been asked, who the bot is there.
+struct Door {
+    forge: Arc<dyn Forge>,
+    own_id: OnceCell<i64>,
+}
+
+/// Where a job is done.
+pub struct Place {
+    /// The forge's name in the configuration.
+    pub name: String,
+    /// The forge.
+    pub forge: Arc<dyn Forge>,
+    /// Its settings.
+    pub settings: config::Forge,
+    /// The bot's own user there.
+    pub own_id: i64,
+}
+
+impl Bot {
+    /// Puts the bot together. Nothing is asked of a forge or a model yet. `helper` is the `hyla` binary.
+    ///
+    /// # Errors
+    /// The data folder, the database, a secret's use or the sandbox's parts are not in order.
+    pub async fn open(
+        config: Config,
+        secrets: &Secrets,
+        helper: PathBuf,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let data = &config.data_dir;
+        make_folder(data)?;
+        let mut doors = BTreeMap::new();
+        for (name, settings) in &config.forges {
+            let Some(own) = secrets.forges.get(name) else {
+                bail!("the secrets of forge `{name}` were not read")
+            };
+            let forge = forge::gitea::build(settings, own.token.clone())?;
+            doors.insert(name.clone(), Door { forge, own_id: OnceCell::new() });
+        }
+        let store = Arc::new(Sqlite::open(&data.join("hyla.db")).await?);
+        Ok(Self {
+            store,
+            mirrors: Mirrors::new(data.join("mirrors")),
+            workshop: workshop(&config, secrets, helper, Arc::clone(&clock))?,
+            redactor: Redactor::new(&secrets.all()),
+            wake: Arc::new(Notify::new()),
+            clock,
+            doors,
+            config,
+        })
+    }
+
+    /// The place of an issue, if the bot may work there.
+    ///
+    /// # Errors
+    /// The forge or the repository is not configured, or the forge does not say who the bot is.
+    pub(crate) async fn place(&self, subject: &Subject) -> Result<Place, Verdict> {
+        let settings = self.config.forges.get(&subject.forge);
+        let (Some(door), Some(settings)) = (self.doors.get(&subject.forge), settings) else {
+            return Err(Verdict::Dropped {
+                why: format!("no forge is called `{}`", subject.forge),
+            });
+        };
+        if !settings.allows(&subject.repo.to_string()) {
+            let why =
+                format!("`{}` is not among the repositories of `{}`", subject.repo, subject.forge);
+            return Err(Verdict::Dropped { why });
+        }
+        let whoami = || async { Ok::<_, forge::Error>(door.forge.whoami().await?.id) };
+        Ok(Place {
+            name: subject.forge.clone(),
+            forge: Arc::clone(&door.forge),
+            settings: settings.clone(),
+            own_id: *door.own_id.get_or_try_init(whoami).await?,
+        })
+    }
+
+    /// The forges by name.
+    pub fn forges(&self) -> impl Iterator<Item = (&str, &dyn Forge)> {
+        self.doors.iter().map(|(name, door)| (name.as_str(), door.forge.as_ref()))
+    }
+
+    /// The folder of a job.
+    pub fn folder(&self, job: JobId) -> Folder {
+        Folder::new(self.config.data_dir.join("jobs").join(job.to_string()), self.workshop.owner)
+    }
+
+    /// A worker of the bot's queue.
+    pub fn worker(&self, name: String) -> Worker {
+        Worker {
+            store: Arc::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            queue: self.config.queue.clone(),
+            name,
+            wake: Arc::clone(&self.wake),
+        }
+    }
+}
+
+impl Place {
+    /// Where git reaches a job's repository.
+    pub(crate) fn remote(&self, job: &Job) -> Remote {
+        self.forge.remote(&job.subject.repo)
+    }
+}
+
+#[async_trait]
+impl Work for Bot {
+    async fn job(&self, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
+        crate::run::run(self, job, lease, stop).await
+    }
+
+    async fn gave_up(&self, job: &Job, lease: &Lease, end: &End) {
+        match self.place(&job.subject).await {
+            Ok(place) => {
+                let mut desk = Desk::new(self, &place, job, lease);
+                desk.close(Verdict::Ended(end.clone())).await;
+            }
+            Err(verdict) => tracing::warn!(?verdict, "people on the issue were not told"),
+        }
+    }
+}
+
+/// What a session needs, for the service and for `hyla fix`.
+///
+/// # Errors
+/// The profile, the model's settings or the sandbox's parts are not in order.
+pub fn workshop(
+    config: &Config,
+    secrets: &Secrets,
+    helper: PathBuf,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Workshop> {
+    let options = sandbox::Options { config: config.sandbox.clone(), helper };
+    let profile = match &config.session.profile {
+        Some(file) => Profile::load(file)?,
+        None => Profile::built_in(),
+    };
+    Ok(Workshop {
+        model: Arc::new(Endpoint::new(config.model.clone(), secrets.model.as_ref())?),
+        owner: sandbox::workspace_owner(&options),
+        sandbox: sandbox::build(options)?,
+        profile,
+        config: config.clone(),
+        clock,
+        redactor: Redactor::new(&secrets.all()),
+        secrets: secrets.all().into_iter().cloned().collect(),
+    })
+}
+
+/// Proves that the sandbox holds. No agent runs otherwise.
+///
+/// # Errors
+/// Names each property that does not hold and what to do.
+pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
+    let report = sandbox.probe().await;
+    if report.holds() {
+        return Ok(());
+    }
+    let failed: Vec<String> = report
+        .checks
+        .iter()
+        .filter(|check| check.verdict == sandbox::Verdict::Fails)
+        .map(|check| format!("  {}: {}", check.name, check.detail))
+        .collect();
+    bail!(
+        "the sandbox does not hold here, so no agent runs (`hyla doctor` shows all checks):\n{}",
+        failed.join("\n")
+    )
+}
+
+/// Checks the model's context window. A server that does not answer yet is no error: jobs wait for it.
+///
+/// # Errors
+/// The server serves another model, or its window is smaller than the session's.
+pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<()> {
+    let needed = config.session.context_tokens;
+    match model.context_window().await {
+        Ok(Some(window)) if window < needed => bail!(
+            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
+        ),
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => {
+            tracing::warn!(needed, "the model's server does not tell its context window");
+            Ok(())
+        }
+        Err(error @ crate::model::Error::Refused { .. }) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "the model's server does not answer yet");
+            Ok(())
+        }
+    }
+}
+
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        // The sandbox's user passes through to the workspaces and may not look around.
+        .mode(0o711)
+        .create(folder)
+        .with_context(|| format!("cannot make the data folder `{}`", folder.display()))
+}

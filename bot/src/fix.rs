@@ -1,0 +1,157 @@
+//! `hyla fix`: the session, the gate and the evidence of a job on a folder of this machine, with no forge. It writes
+//! nothing into that folder unless it is asked for a branch.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use chrono::{DateTime, Utc};
+
+use crate::checkout::Mirrors;
+use crate::folder::Folder;
+use crate::input::Input;
+use crate::publish::{self, Author};
+use crate::reply;
+use crate::session::Record;
+use crate::workshop::{self, Task, Workshop};
+
+/// Bytes of an issue's file at most.
+const ISSUE_BYTES: u64 = 1 << 20;
+
+/// What to work on.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The repository's folder.
+    pub repo: PathBuf,
+    /// The file with the issue: its first line is the title.
+    pub issue: PathBuf,
+    /// The branch to put the change on.
+    pub write: Option<String>,
+    /// Where to keep the transcript.
+    pub transcript: Option<PathBuf>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a patch, and the gate lets it pass.
+    Patch,
+    /// There is no change.
+    NoChange,
+    /// There is a patch that the gate refuses.
+    Refused,
+}
+
+/// Works on the issue. The session is shown on the standard error stream as it goes; then the patch and the evidence are
+/// printed on the standard output.
+///
+/// # Errors
+/// The folder, the model, the sandbox or the disk is not in order.
+pub async fn fix(
+    workshop: &Workshop,
+    options: &Options,
+    now: DateTime<Utc>,
+) -> anyhow::Result<Outcome> {
+    let (title, body) = issue(&options.issue)?;
+    let scratch = tempfile::Builder::new()
+        .prefix("hyla-fix-")
+        .tempdir()
+        .context("cannot make a folder for the work")?;
+    let mirrors = Mirrors::new(scratch.path().join("mirrors"));
+    let local = mirrors.adopt_local(&options.repo).await?;
+    if local.has_uncommitted_changes {
+        tell(
+            "note: the folder has uncommitted changes; the work starts from the last commit and does not see them\n",
+        );
+    }
+    let base = local.base;
+    let input = Input {
+        title: title.clone(),
+        body,
+        comments: Vec::new(),
+        instructions: workshop::instructions(&base).await?,
+    };
+    let digest = input.digest(&base.commit);
+    let repo_file = workshop::repo_file(&base).await??;
+    let task = Task { input, digest, repo_file, server_command: None };
+    let folder = Folder::new(scratch.path().join("job"), workshop.owner).make()?;
+
+    let worked = workshop
+        .session(&task, &base, &folder, &mut |record: &Record| tell(&record.to_string()))
+        .await;
+    keep(&folder.transcript(), options.transcript.as_deref())?;
+    let worked = worked?;
+    let patch = workshop.patch(&worked, &base, &folder).await?;
+    if patch.is_empty() {
+        folder.clear()?;
+        say(&format!("No change: {}.\n", worked.ended.reason))?;
+        return Ok(Outcome::NoChange);
+    }
+    say(&patch.text)?;
+    if let Err(refusal) = workshop.gate(&patch, &task)? {
+        folder.clear()?;
+        say(&format!(
+            "\nThe gate refuses this patch by rule `{}`: {refusal}\n",
+            crate::job::name_of(&refusal.rule)
+        ))?;
+        return Ok(Outcome::Refused);
+    }
+    tell("── running the tests ──\n");
+    let evidence = workshop.evidence(&task, &base, &patch, &folder).await?;
+    folder.clear()?;
+    say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
+    if let Some(branch) = &options.write {
+        let settings = &workshop.config.publish;
+        let author =
+            Author { name: settings.author_name.clone(), email: settings.author_email.clone() };
+        let message = reply::local_message(&title);
+        let commit = publish::commit(&base.mirror, &patch, &message, &author, now).await?;
+        publish::write_branch(&options.repo, &base.mirror, &commit, branch).await?;
+        say(&format!(
+            "The change is on branch `{branch}`; see it with `git diff {}...{branch}`.\n",
+            base.commit.short()
+        ))?;
+    }
+    Ok(Outcome::Patch)
+}
+
+/// Title and text of an issue in a file.
+fn issue(file: &Path) -> anyhow::Result<(String, String)> {
+    let shown = file.display();
+    let size =
+        std::fs::metadata(file).with_context(|| format!("cannot read the issue `{shown}`"))?.len();
+    if size > ISSUE_BYTES {
+        bail!("cannot use the issue `{shown}`: it has {size} bytes, more than {ISSUE_BYTES}");
+    }
+    let text = std::fs::read(file).with_context(|| format!("cannot read the issue `{shown}`"))?;
+    let text = String::from_utf8_lossy(&text);
+    let text = text.trim();
+    let (title, body) = text.split_once('\n').unwrap_or((text, ""));
+    let title = title.trim_start_matches('#').trim();
+    if title.is_empty() {
+        bail!(
+            "cannot use the issue `{shown}`: it is empty; write a title into its first line and what is wrong below it"
+        );
+    }
+    Ok((title.to_owned(), body.trim().to_owned()))
+}
+
+fn keep(transcript: &Path, wanted: Option<&Path>) -> anyhow::Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if transcript.exists() {
+        std::fs::copy(transcript, wanted)
+            .with_context(|| format!("cannot keep the transcript as `{}`", wanted.display()))?;
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn tell(text: &str) {
+    // A closed terminal is no reason to stop the work.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

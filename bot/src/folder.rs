@@ -1,0 +1,78 @@
+//! A job's own folder: what stays (transcript, patch) and what goes when the job stops (workspaces).
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::workspace::{Owner, Workspace};
+
+/// The folder of one job.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    root: PathBuf,
+    owner: Owner,
+}
+
+impl Folder {
+    /// A folder that need not exist yet.
+    pub fn new(root: PathBuf, owner: Owner) -> Self {
+        Self { root, owner }
+    }
+
+    /// Makes it, without what an earlier attempt left to be removed.
+    ///
+    /// # Errors
+    /// The disk does not let it.
+    pub fn make(self) -> std::io::Result<Self> {
+        self.clear()?;
+        // The sandbox's user passes through to the workspace and may not look around.
+        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(self.runs())?;
+        Ok(self)
+    }
+
+    /// Removes every workspace in it; transcript and patch stay.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn clear(&self) -> std::io::Result<()> {
+        let runs = match std::fs::read_dir(self.runs()) {
+            Ok(entries) => {
+                entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        for place in runs.into_iter().chain([self.workspace()]) {
+            match Workspace::open(&place, self.owner) {
+                Ok(left_over) => left_over.remove().map_err(std::io::Error::other)?,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the agent works.
+    pub fn workspace(&self) -> PathBuf {
+        self.root.join("workspace")
+    }
+
+    /// Where the bot's own test runs have their workspaces.
+    pub fn runs(&self) -> PathBuf {
+        self.root.join("runs")
+    }
+
+    /// The record of the session.
+    pub fn transcript(&self) -> PathBuf {
+        self.root.join("transcript.jsonl")
+    }
+
+    /// The patch, as a unified diff.
+    pub fn patch(&self) -> PathBuf {
+        self.root.join("patch.diff")
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}

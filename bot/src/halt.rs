@@ -1,0 +1,129 @@
+//! Each stage's error, judged: what people are told, what the operator reads, and whether it is tried again.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use crate::job::Failure;
+use crate::worker::Verdict;
+use crate::workshop;
+use crate::{checkout, evidence, forge, model, patch, publish, reply, sandbox, session, store};
+
+/// An error and its causes in one line, for the operator.
+pub fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The end of a job, for good or only if no further attempt is left.
+fn halt(
+    failure: Failure,
+    error: &dyn StdError,
+    may_retry: bool,
+    after: Option<Duration>,
+) -> Verdict {
+    let why = chain(error);
+    let end = reply::failed(failure, why.clone());
+    if may_retry { Verdict::Retry { why, end, after } } else { Verdict::Ended(end) }
+}
+
+impl From<store::Error> for Verdict {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::LostLease { .. } => Self::LeaseLost,
+            store::Error::Database { .. }
+            | store::Error::Open { .. }
+            | store::Error::Later { .. }
+            | store::Error::Row { .. } => halt(Failure::Internal, &error, true, None),
+        }
+    }
+}
+
+impl From<forge::Error> for Verdict {
+    fn from(error: forge::Error) -> Self {
+        match &error {
+            forge::Error::Auth { .. } => halt(Failure::ForgeAuth, &error, false, None),
+            forge::Error::Denied { .. } | forge::Error::Declined { .. } => {
+                halt(Failure::ForgeDenied, &error, false, None)
+            }
+            forge::Error::Missing { .. } => halt(Failure::ForgeMissing, &error, false, None),
+            forge::Error::Unwell { retry_after, .. } => {
+                halt(Failure::ForgeDown, &error, true, *retry_after)
+            }
+            forge::Error::Unreachable { .. } => halt(Failure::ForgeDown, &error, true, None),
+            forge::Error::Answer { .. } => halt(Failure::ForgeAnswer, &error, false, None),
+        }
+    }
+}
+
+impl From<checkout::Error> for Verdict {
+    fn from(error: checkout::Error) -> Self {
+        halt(error.failure(), &error, error.may_retry(), None)
+    }
+}
+
+impl From<publish::Error> for Verdict {
+    fn from(error: publish::Error) -> Self {
+        halt(error.failure(), &error, error.may_retry(), None)
+    }
+}
+
+impl From<std::io::Error> for Verdict {
+    fn from(error: std::io::Error) -> Self {
+        halt(Failure::Internal, &error, true, None)
+    }
+}
+
+impl From<workshop::Error> for Verdict {
+    fn from(error: workshop::Error) -> Self {
+        let (failure, may_retry) = judge(&error);
+        halt(failure, &error, may_retry, None)
+    }
+}
+
+fn judge(error: &workshop::Error) -> (Failure, bool) {
+    match error {
+        workshop::Error::Checkout(error)
+        | workshop::Error::Patch(patch::Error::Base(error))
+        | workshop::Error::Evidence(evidence::Error::Checkout(error)) => {
+            (error.failure(), error.may_retry())
+        }
+        workshop::Error::Session(session::Error::Model(error)) => model_failure(error),
+        workshop::Error::Session(session::Error::Sandbox(error))
+        | workshop::Error::Sandbox(error)
+        | workshop::Error::Evidence(evidence::Error::Sandbox(error)) => sandbox_failure(error),
+        workshop::Error::Session(session::Error::Transcript(_)) | workshop::Error::Disk { .. } => {
+            (Failure::Internal, true)
+        }
+        workshop::Error::Patch(_) | workshop::Error::Evidence(_) | workshop::Error::Pattern(_) => {
+            (Failure::Internal, false)
+        }
+    }
+}
+
+fn model_failure(error: &model::Error) -> (Failure, bool) {
+    match error {
+        model::Error::Unreachable { .. }
+        | model::Error::Silent { .. }
+        | model::Error::Busy { .. } => (Failure::ModelDown, true),
+        // The server may have been stopped in the middle of its answer.
+        model::Error::Answer { .. } => (Failure::ModelAnswer, true),
+        model::Error::ContextFull { .. } | model::Error::Refused { .. } => {
+            (Failure::ModelAnswer, false)
+        }
+    }
+}
+
+/// A sandbox that does not hold is nothing to be tried again; one command that did not start may be.
+fn sandbox_failure(error: &sandbox::SetupError) -> (Failure, bool) {
+    let may_retry = matches!(error, sandbox::SetupError::Start { .. });
+    (Failure::Sandbox, may_retry)
+}

@@ -1,0 +1,73 @@
+//! The one status comment of a job, edited in place.
+
+use sha2::{Digest, Sha256};
+
+use super::{code_span, line, stage_words};
+use crate::job::{CommitId, End, Outcome, Stage};
+
+/// What the status comment shows.
+#[derive(Debug, Clone, Copy)]
+pub enum Status<'a> {
+    /// A stage runs.
+    Working {
+        /// Which.
+        stage: Stage,
+        /// The commit that the work is based on, once known.
+        base: Option<&'a CommitId>,
+    },
+    /// Something is out of order, and the job is tried again.
+    Waiting {
+        /// The sentence for people of what went wrong.
+        why: &'a str,
+        /// Which attempt comes next.
+        attempt: u32,
+        /// How many there are at most.
+        attempts: u32,
+    },
+    /// It ended.
+    Ended(&'a End),
+}
+
+/// The hidden line by which the bot finds its own comment again. It holds a digest of the job's key, not the key.
+pub fn marker(key: &str) -> String {
+    let digest = hex::encode(Sha256::digest(key.as_bytes()));
+    format!("<!-- hyla:status:{} -->", digest.get(..16).unwrap_or(&digest))
+}
+
+/// The whole comment. `asked_by` is a login, or none where an operator asked on the command line.
+pub fn status(key: &str, asked_by: Option<&str>, status: Status<'_>) -> String {
+    let (head, words) = match status {
+        Status::Working { stage, base } => {
+            (progress(stage), format!("{} I edit this comment as I go.", stage_words(stage, base)))
+        }
+        Status::Waiting { why, attempt, attempts } => (
+            "waiting".to_owned(),
+            format!("{why} I try again by myself soon (attempt {attempt} of {attempts})."),
+        ),
+        Status::Ended(end) => {
+            (headline(end.outcome).to_owned(), format!("{}\n\n{}", end.person, end.next))
+        }
+    };
+    let asked = match asked_by {
+        Some(login) => {
+            format!("\n\n<sub>Asked by {} with the label.</sub>", code_span(&line(login, 80)))
+        }
+        None => String::new(),
+    };
+    format!("{}\n🐸 **Hyla: {head}**\n\n{words}{asked}\n", marker(key))
+}
+
+fn progress(stage: Stage) -> String {
+    let step = Stage::ALL.iter().position(|&each| each == stage).map_or(0, |at| at + 1);
+    format!("working, step {step} of {}", Stage::ALL.len())
+}
+
+fn headline(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::DraftPr => "draft ready",
+        Outcome::NoFix(_) => "no change",
+        Outcome::Refused(_) => "not done",
+        Outcome::Failed(_) => "could not finish",
+        Outcome::Cancelled => "stopped",
+    }
+}

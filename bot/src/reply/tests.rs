@@ -1,0 +1,1 @@
+//! The sentences as people read them.

@@ -1,0 +1,273 @@
+//! One job, from the ask to the draft: read this and you know the product.
+//!
+//! Each stage takes what the stage before it made. An error of any stage is judged in `halt`; what people read is
+//! written in `reply`. Nothing here knows SQL, HTTP, git or processes.
+
+use crate::ask::{self, Asked, Look, Still};
+use crate::bot::{Bot, Place};
+use crate::checkout::Base;
+use crate::desk::Desk;
+use crate::evidence::Evidence;
+use crate::forge::{Issue, NewDraft, Permission};
+use crate::halt;
+use crate::input::{self, Input};
+use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
+use crate::patch::Patch;
+use crate::publish::{self, Author};
+use crate::reply::{self, Draft};
+use crate::store::{Identified, Lease};
+use crate::worker::{Stop, Verdict};
+use crate::workshop::{self, Task, Worked};
+
+/// Branch names tried at most for one ask.
+const BRANCHES_TRIED: u32 = 20;
+
+/// Carries one job as far as it goes, and shows people where that is.
+pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
+    let place = match bot.place(&job.subject).await {
+        Ok(place) => place,
+        Err(halt) => return halt,
+    };
+    let mut desk = Desk::new(bot, &place, job, lease);
+    let verdict = tokio::select! {
+        biased;
+        () = stop.stopped() => Verdict::Parked,
+        end = story(bot, &place, job, &mut desk) => end.map_or_else(|halt| halt, Verdict::Ended),
+    };
+    if let Err(error) = bot.folder(job.id).clear() {
+        tracing::error!(%error, "a workspace was not removed");
+    }
+    desk.close(verdict).await
+}
+
+async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<End, Verdict> {
+    let seen = look(bot, place, job, desk).await?;
+    if let Some(ready) = &job.ready {
+        return open_draft(bot, place, job, desk, ready).await;
+    }
+    let branch = admit(place, job, &seen).await?;
+
+    desk.enter(Stage::Checkout, None).await?;
+    let base =
+        bot.mirrors.fetch(&place.name, &job.subject.repo, &place.remote(job), &branch).await?;
+    let task = freeze(bot, place, job, desk, &seen, &base).await?;
+
+    desk.enter(Stage::Session, Some(&base.commit)).await?;
+    let folder = bot.folder(job.id).make()?;
+    let worked = bot.workshop.session(&task, &base, &folder, &mut |_| {}).await?;
+
+    desk.enter(Stage::Gate, Some(&base.commit)).await?;
+    let patch = bot.workshop.patch(&worked, &base, &folder).await?;
+    if patch.is_empty() {
+        return Ok(reply::no_fix(worked.no_fix()));
+    }
+    if let Err(refusal) = bot.workshop.gate(&patch, &task)? {
+        return Ok(reply::refused_patch(&refusal));
+    }
+
+    desk.enter(Stage::Evidence, Some(&base.commit)).await?;
+    let evidence = bot.workshop.evidence(&task, &base, &patch, &folder).await?;
+
+    desk.enter(Stage::Publish, Some(&base.commit)).await?;
+    let made = Made { base, worked, patch, evidence };
+    let ready = prepare(bot, place, job, desk, &task, &made).await?;
+    look(bot, place, job, desk).await?;
+    open_draft(bot, place, job, desk, &ready).await
+}
+
+/// An issue as it stands, and who asked for what on it.
+struct Seen {
+    issue: Issue,
+    asked: Asked,
+}
+
+/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, and
+/// does that ask still stand?
+async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<Seen, Verdict> {
+    let (repo, number) = (&job.subject.repo, job.subject.issue);
+    let issue = place.forge.issue(repo, number).await?;
+    let label = &place.settings.label;
+    let events = place.forge.label_events(repo, number, label).await?;
+
+    if let Some(ask) = desk.ask() {
+        return match ask::still(&issue, label, &events, ask) {
+            Still::Asked(asked) => {
+                desk.asked_by(&asked);
+                Ok(Seen { issue, asked })
+            }
+            Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
+            Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
+            Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
+        };
+    }
+    let (asked, rule) = match ask::look(&issue, label, &events, place.own_id) {
+        Look::Nothing(why) => return Err(Verdict::Dropped { why: why.into() }),
+        Look::Refused(asked, rule) => (asked, Some(rule)),
+        Look::Asked(asked) => (asked, None),
+    };
+    let key = job::key(&job.subject, &asked.ask);
+    match bot.store.identify(desk.lease, &key, bot.clock.now()).await? {
+        Identified::Other(other) => return Err(Verdict::Joined(other)),
+        Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
+    }
+    match rule {
+        Some(rule) => Err(refuse(rule, "seen when the issue was read")),
+        None => Ok(Seen { issue, asked }),
+    }
+}
+
+/// Asks the forge whether this person may ask, and whether the bot may work here. Returns the branch to work on.
+async fn admit(place: &Place, job: &Job, seen: &Seen) -> Result<String, Verdict> {
+    let repo = &job.subject.repo;
+    if let Some(by) = &seen.asked.by {
+        let permission = place.forge.permission(repo, by).await?;
+        if permission < Permission::Write {
+            let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
+            return Err(refuse(Rule::AdderCannotWrite, &detail));
+        }
+    }
+    // The first sign of life comes before any slow work; a forge without this reaction still gets the comment.
+    if let Err(error) = place.forge.react(repo, job.subject.issue, "eyes").await {
+        tracing::warn!(error = %halt::chain(&error), "the issue got no reaction");
+    }
+    let repository = place.forge.repository(repo).await?;
+    if repository.archived {
+        return Err(refuse(Rule::RepositoryArchived, "the repository is archived"));
+    }
+    if !repository.has_pulls {
+        return Err(refuse(Rule::PullsDisabled, "pull requests are switched off"));
+    }
+    if !repository.can_push {
+        let why = format!("the bot's user may not push to `{repo}`");
+        return Err(Verdict::Ended(reply::failed(Failure::ForgeDenied, why)));
+    }
+    Ok(repository.default_branch)
+}
+
+/// Freezes what steers the job: from here on, edits on the forge do not reach it.
+async fn freeze(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    seen: &Seen,
+    base: &Base,
+) -> Result<Task, Verdict> {
+    let repo = &job.subject.repo;
+    let repo_file = match workshop::repo_file(base).await? {
+        Ok(file) => file,
+        Err(error) => return Err(refuse(Rule::RepositoryFile, &error.to_string())),
+    };
+    if repo_file.enabled == Some(false) {
+        return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
+    }
+    let comments = place.forge.comments(repo, job.subject.issue).await?;
+    let comments =
+        input::trusted_comments(place.forge.as_ref(), repo, &seen.asked, place.own_id, comments)
+            .await?;
+    let instructions = workshop::instructions(base).await?;
+    let input = Input::new(&seen.issue, &comments, instructions);
+    let digest = input.digest(&base.commit);
+    bot.store.note_input(desk.lease, &base.commit, &digest).await?;
+    let server_command = bot.config.test_command(&repo.to_string()).map(str::to_owned);
+    Ok(Task { input, digest, repo_file, server_command })
+}
+
+/// What the stages made, for the one commit and the one body.
+struct Made {
+    base: Base,
+    worked: Worked,
+    patch: Patch,
+    evidence: Evidence,
+}
+
+/// Commits the patch in the trusted mirror and writes down all that is needed to publish it, after a crash too.
+async fn prepare(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    task: &Task,
+    made: &Made,
+) -> Result<Ready, Verdict> {
+    let settings = &bot.config.publish;
+    let author =
+        Author { name: settings.author_name.clone(), email: settings.author_email.clone() };
+    let message = reply::commit_message(&task.input.title, job.subject.issue);
+    let mirror = &made.base.mirror;
+    let commit = publish::commit(mirror, &made.patch, &message, &author, bot.clock.now()).await?;
+    publish::keep(mirror, job.id, &commit).await?;
+    let draft = Draft {
+        issue: job.subject.issue,
+        changes: &made.patch.changes,
+        left_out: &made.patch.left_out,
+        evidence: &made.evidence.table(),
+        words: &made.worked.ended.final_text,
+        session: &made.worked.summary(bot.workshop.model.name()),
+        asked_by: desk.asker(),
+        base_branch: &made.base.branch,
+        base: &made.base.commit,
+        digest: &task.digest,
+    };
+    let ready = Ready {
+        commit,
+        branch: free_branch(place, job, desk, &settings.branch_prefix).await?,
+        base_branch: made.base.branch.clone(),
+        title: reply::title(&task.input.title, job.subject.issue),
+        body: bot.redactor.redact(&reply::body(&draft, settings.body_chars)),
+    };
+    bot.store.note_ready(desk.lease, &ready).await?;
+    Ok(ready)
+}
+
+/// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job.
+async fn free_branch(
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    prefix: &str,
+) -> Result<String, Verdict> {
+    let first = desk.ask_number();
+    for number in first..first + BRANCHES_TRIED {
+        let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
+        if place.forge.branch_head(&job.subject.repo, &branch).await?.is_none() {
+            return Ok(branch);
+        }
+    }
+    let why = format!("{BRANCHES_TRIED} branches of issue {} are taken", job.subject.issue);
+    Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
+}
+
+/// Pushes and opens the draft, or finds that an earlier attempt did.
+async fn open_draft(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    ready: &Ready,
+) -> Result<End, Verdict> {
+    let repo = &job.subject.repo;
+    let earlier = place.forge.pull_by_head(repo, &ready.base_branch, &ready.branch).await?;
+    let pull = match earlier {
+        Some(pull) if pull.author == place.own_id => pull,
+        Some(_) | None => {
+            let mirror = bot.mirrors.existing(&place.name, repo)?;
+            let prefix = &bot.config.publish.branch_prefix;
+            publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.remote(job))
+                .await?;
+            let draft = NewDraft {
+                title: ready.title.clone(),
+                body: ready.body.clone(),
+                head: ready.branch.clone(),
+                base: ready.base_branch.clone(),
+            };
+            place.forge.open_draft(repo, &draft).await?
+        }
+    };
+    bot.store.note_pull(desk.lease, pull.number).await?;
+    Ok(reply::opened(&pull, &place.settings.draft_prefix))
+}
+
+fn refuse(rule: Rule, detail: &str) -> Verdict {
+    Verdict::Ended(reply::refused(rule, detail))
+}

@@ -1,0 +1,129 @@
+//! `hyla serve`: the webhook side and the workers in one process, until it is told to stop.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::Router;
+use axum::routing::get;
+use config::{ForgeKind, Secrets};
+use tokio::net::TcpListener;
+use webhooks::{Dialect, Hook};
+
+use crate::bot::Bot;
+use crate::inbox::Inbox;
+use crate::job::{End, JobId, State};
+use crate::worker::{Stop, Worker};
+
+/// How long a webhook's body may take: more than any forge waits for an answer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long `hyla run` waits before it looks again for a job that is not due, or that another process has.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Serves webhooks and works on jobs until `quit` is ready; then running jobs park.
+///
+/// # Errors
+/// The address cannot be listened on, or a webhook secret is unusable.
+pub async fn serve(
+    bot: Arc<Bot>,
+    secrets: &Secrets,
+    quit: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let address = bot.config.server.listen;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on `{address}`"))?;
+    tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
+    let router = router(&bot, secrets)?;
+    let stop = Stop::default();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 1..=bot.config.queue.workers {
+        let worker = bot.worker(format!("{}-{number}", std::process::id()));
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        tasks.spawn(async move { worker.run(bot.as_ref(), &stop).await });
+    }
+    tasks.spawn({
+        let stop = stop.clone();
+        async move {
+            let graceful = axum::serve(listener, router)
+                .with_graceful_shutdown(async move { stop.stopped().await });
+            if let Err(error) = graceful.await {
+                tracing::error!(%error, "the webhook side ended");
+            }
+        }
+    });
+    tokio::select! {
+        () = quit => tracing::info!("stopping; running jobs park"),
+        _ = tasks.join_next() => tracing::error!("a part of the service ended by itself; stopping"),
+    }
+    stop.stop();
+    let grace = bot.config.server.shutdown_grace;
+    let parked =
+        tokio::time::timeout(grace, async { while tasks.join_next().await.is_some() {} }).await;
+    if parked.is_err() {
+        bail!(
+            "some jobs did not park within {}; they go on after the next start",
+            humantime::format_duration(grace)
+        );
+    }
+    Ok(())
+}
+
+/// Works until one job has ended. Jobs that are due before it are worked on as well.
+///
+/// # Errors
+/// The database failed, or the job is gone: nobody could be found who asked for it.
+pub async fn until_ended(
+    bot: &Bot,
+    worker: &Worker,
+    job: JobId,
+    stop: &Stop,
+) -> anyhow::Result<End> {
+    loop {
+        let row = bot.store.job(job).await?;
+        let Some(row) = row else { bail!("job {job} asked for nothing; the log says why") };
+        if let State::Ended { end } = row.job.state {
+            return Ok(end);
+        }
+        if !worker.step(bot, stop).await? {
+            tokio::time::sleep(IDLE).await;
+        }
+    }
+}
+
+/// The HTTP side: webhooks, and `/healthz` for whoever watches the service.
+///
+/// # Errors
+/// A webhook secret is unusable.
+pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
+    if bot.config.forges.is_empty() {
+        bail!(
+            "no forge is configured: add a section `[forge.NAME]`, as `config/example.toml` shows"
+        );
+    }
+    let inbox = Inbox {
+        store: Arc::clone(&bot.store),
+        clock: Arc::clone(&bot.clock),
+        forges: bot.config.forges.clone(),
+        settle: bot.config.queue.settle,
+        wake: Arc::clone(&bot.wake),
+    };
+    let hooks = bot.config.forges.iter().map(|(name, forge)| {
+        let dialect = match forge.kind {
+            ForgeKind::Gitea => Dialect::Gitea,
+            ForgeKind::Forgejo => Dialect::Forgejo,
+        };
+        let secrets = secrets.forges.get(name).map(|own| own.webhooks.clone()).unwrap_or_default();
+        (name.clone(), Hook { dialect, secrets })
+    });
+    let options = webhooks::Options {
+        body_limit_bytes: bot.config.server.body_limit_bytes,
+        body_timeout: BODY_TIMEOUT,
+        hooks: hooks.collect::<BTreeMap<_, _>>(),
+    };
+    let webhooks = webhooks::router(options, Arc::new(inbox))?;
+    Ok(webhooks.route("/healthz", get(|| async { "ok\n" })))
+}

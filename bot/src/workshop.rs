@@ -1,0 +1,257 @@
+//! The part of a job that needs no forge: the session, the patch, the gate and the test runs. `run` uses it for a job,
+//! `fix` for a folder on this machine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::{RepoFile, Secret};
+
+use crate::checkout::{self, Base};
+use crate::clock::Clock;
+use crate::evidence::{self, Evidence};
+use crate::folder::Folder;
+use crate::gate::{self, BadPattern, Refusal, Rules};
+use crate::input::Input;
+use crate::job::NoFix;
+use crate::leaf::Leaf;
+use crate::model::Model;
+use crate::patch::{self, Patch};
+use crate::redact::Redactor;
+use crate::sandbox::{Access, Command, End, Sandbox, SetupError};
+use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
+use crate::workspace::{Owner, Workspace};
+
+/// Bytes of `.hyla.toml` and `AGENTS.md` that are read at most.
+const REPOSITORY_FILE_BYTES: u64 = 64 << 10;
+/// Bytes kept of each stream of the setup command.
+const SETUP_BYTES: usize = 16 << 10;
+
+/// Tools and rules that all jobs share.
+pub struct Workshop {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// Where commands run.
+    pub sandbox: Arc<dyn Sandbox>,
+    /// Who owns the workspaces.
+    pub owner: Owner,
+    /// System prompt and tool schemas.
+    pub profile: Profile,
+    /// The settings.
+    pub config: config::Config,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Takes the bot's secrets out of transcripts.
+    pub redactor: Redactor,
+    /// The bot's own secrets, which no patch may hold.
+    pub secrets: Vec<Secret>,
+}
+
+/// What one job is to do, frozen.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// What the model is told.
+    pub input: Input,
+    /// SHA-256 of the input and the base commit, as hex.
+    pub digest: String,
+    /// The repository's own settings, from the base commit.
+    pub repo_file: RepoFile,
+    /// The server's test command for this repository.
+    pub server_command: Option<String>,
+}
+
+/// What a session left.
+pub struct Worked {
+    /// The folder that the model worked in. No process of it lives.
+    pub workspace: Arc<Workspace>,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// Why a stage failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The base commit could not be read or checked out.
+    #[error("cannot prepare the work")]
+    Checkout(#[from] checkout::Error),
+    /// The setup command could not be run safely.
+    #[error("cannot run the setup command")]
+    Sandbox(#[from] SetupError),
+    /// The session could not go on.
+    #[error("the session broke off")]
+    Session(#[from] session::Error),
+    /// The workspace could not be imported.
+    #[error("cannot take over what the agent left")]
+    Patch(#[from] patch::Error),
+    /// A protected path makes no sense.
+    #[error("cannot judge the patch")]
+    Pattern(#[from] BadPattern),
+    /// The tests could not be run.
+    #[error("cannot gather evidence")]
+    Evidence(#[from] evidence::Error),
+    /// The disk said no.
+    #[error("cannot write `{}`", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Workshop {
+    /// Lets the model work on a fresh workspace. `watch` sees the session as it goes.
+    ///
+    /// # Errors
+    /// The disk, the sandbox or the model failed.
+    pub async fn session(
+        &self,
+        task: &Task,
+        base: &Base,
+        folder: &Folder,
+        watch: &mut (dyn FnMut(&Record) + Send),
+    ) -> Result<Worked, Error> {
+        let workspace =
+            base.mirror.workspace(&base.commit, &folder.workspace(), self.owner).await?;
+        let workspace = Arc::new(workspace);
+        let path = folder.transcript();
+        let disk = |source| Error::Disk { path: path.clone(), source };
+        let mut transcript = Transcript::open(&path, &self.redactor, watch).map_err(disk)?;
+        if let Some(command) = &task.repo_file.setup_command {
+            let text = self.set_up(&workspace, command).await?;
+            transcript.append(&Record::Notice { text }).map_err(disk)?;
+        }
+        let limits = (&self.config.session).into();
+        let leaf = Leaf::new(Arc::clone(&workspace), Arc::clone(&self.sandbox), limits);
+        let parts = Parts {
+            model: self.model.as_ref(),
+            tools: &leaf,
+            profile: &self.profile,
+            clock: self.clock.as_ref(),
+        };
+        let budgets = Budgets::from(&self.config.session);
+        let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await?;
+        Ok(Worked { workspace, ended })
+    }
+
+    /// Runs the repository's setup command. Its failure is no end: the model may get along without.
+    async fn set_up(&self, workspace: &Workspace, script: &str) -> Result<String, Error> {
+        let command = Command {
+            script: script.to_owned(),
+            timeout: self.config.evidence.timeout,
+            head_bytes: SETUP_BYTES,
+            tail_bytes: SETUP_BYTES,
+            access: Access::ReadWrite,
+        };
+        let finished = self.sandbox.run(workspace, &command).await?;
+        Ok(match finished.end {
+            End::Exited(0) => "the setup command ran".into(),
+            other => format!(
+                "the setup command failed ({other:?}): {}",
+                String::from_utf8_lossy(&finished.stderr.head)
+            ),
+        })
+    }
+
+    /// Takes over what the session left, as a patch in the mirror and as a file beside the transcript.
+    ///
+    /// # Errors
+    /// The mirror or the disk failed.
+    pub async fn patch(
+        &self,
+        worked: &Worked,
+        base: &Base,
+        folder: &Folder,
+    ) -> Result<Patch, Error> {
+        let limits = patch::Limits::for_gate(&self.config.gate);
+        let patch = patch::import(&worked.workspace, &base.mirror, &base.commit, &limits).await?;
+        let path = folder.patch();
+        if !patch.is_empty() {
+            let text = self.redactor.redact(&patch.text);
+            std::fs::write(&path, text).map_err(|source| Error::Disk { path, source })?;
+        }
+        Ok(patch)
+    }
+
+    /// Whether a patch may be published.
+    ///
+    /// # Errors
+    /// A protected path of the configuration makes no sense. The inner error is the rule that says no.
+    pub fn gate(&self, patch: &Patch, task: &Task) -> Result<Result<(), Refusal>, Error> {
+        let rules = Rules::new(&self.config.gate, &task.repo_file, self.secrets.clone())?;
+        Ok(gate::check(patch, &rules))
+    }
+
+    /// Runs the tests.
+    ///
+    /// # Errors
+    /// The disk or the sandbox failed; tests that fail are evidence.
+    pub async fn evidence(
+        &self,
+        task: &Task,
+        base: &Base,
+        patch: &Patch,
+        folder: &Folder,
+    ) -> Result<Evidence, Error> {
+        let server = task.server_command.as_deref();
+        let command =
+            evidence::find_in(&base.mirror, &base.commit, server, &task.repo_file).await?;
+        let options = evidence::Options {
+            scratch: &folder.runs(),
+            owner: self.owner,
+            timeout: self.config.evidence.timeout,
+            output_bytes: self.config.evidence.output_bytes,
+        };
+        let sandbox = self.sandbox.as_ref();
+        Ok(evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?)
+    }
+}
+
+impl Worked {
+    /// Why there is no fix, if nothing was changed.
+    pub fn no_fix(&self) -> NoFix {
+        match self.ended.reason {
+            Reason::Finished => NoFix::NoChange,
+            Reason::TurnCut | Reason::Turns | Reason::Context | Reason::Time => NoFix::Budget,
+        }
+    }
+
+    /// The session in one line, for the draft.
+    pub fn summary(&self, model: &str) -> String {
+        let ended = &self.ended;
+        let elapsed = Duration::from_secs(ended.elapsed.as_secs().max(1));
+        format!(
+            "{} took {} turns and {} tool calls in {}; {}",
+            crate::reply::code_span(model),
+            ended.turns,
+            ended.calls,
+            humantime::format_duration(elapsed),
+            ended.reason
+        )
+    }
+}
+
+/// The repository's own settings at the base commit; the inner error says what is wrong with them.
+///
+/// # Errors
+/// The commit cannot be read.
+pub async fn repo_file(base: &Base) -> Result<Result<RepoFile, config::Error>, checkout::Error> {
+    Ok(match text_at(base, ".hyla.toml").await? {
+        Some(text) => config::parse_repo_file(&text),
+        None => Ok(RepoFile::default()),
+    })
+}
+
+/// The repository's instructions for agents at the base commit.
+///
+/// # Errors
+/// The commit cannot be read.
+pub async fn instructions(base: &Base) -> Result<Option<String>, checkout::Error> {
+    text_at(base, "AGENTS.md").await
+}
+
+async fn text_at(base: &Base, path: &str) -> Result<Option<String>, checkout::Error> {
+    let bytes = base.mirror.file_at(&base.commit, path, REPOSITORY_FILE_BYTES).await?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}

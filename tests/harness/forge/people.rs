@@ -1,0 +1,283 @@
+//! What people do on their forge: each act changes the state, leaves its mark on the timeline, and returns once every
+//! hook has been told and has answered.
+
+use bot::job::RepoName;
+
+use super::hooks::{Delivered, Event};
+use super::state::{Issue, State, What};
+use super::{FakeForge, Files, label_id};
+
+/// A person at work.
+pub struct Person<'a> {
+    pub(super) forge: &'a FakeForge,
+    pub(super) id: i64,
+}
+
+impl Person<'_> {
+    /// Opens an issue, perhaps with labels on it from the start, which leaves no label event. Returns its number.
+    pub async fn open_issue(
+        &self,
+        repo: &RepoName,
+        title: &str,
+        body: &str,
+        labels: &[&str],
+    ) -> u64 {
+        let number = {
+            let mut state = self.forge.state();
+            let labels = labels.iter().map(|name| label_id(&mut state, repo, name)).collect();
+            let (id, at) = (state.id(), state.tick());
+            let repo = state.repo_mut(repo);
+            let number = repo.next_number();
+            repo.issues.push(Issue {
+                id,
+                number,
+                author: self.id,
+                title: title.to_owned(),
+                body: body.to_owned(),
+                is_open: true,
+                is_locked: false,
+                labels,
+                assignees: vec![],
+                created_at: at,
+                updated_at: at,
+                entries: vec![],
+                reactions: vec![],
+                pull: None,
+            });
+            number
+        };
+        self.tell(repo, number, "opened").await;
+        number
+    }
+
+    /// Puts a label on. Hooks are told even if it was there already, as the API of the real ones does.
+    pub async fn add_label(&self, repo: &RepoName, number: u64, label: &str) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            let label = label_id(&mut state, repo, label);
+            let labels = &mut state.repo_mut(repo).issue_mut(number).labels;
+            if !labels.contains(&label) {
+                labels.push(label);
+                state.record(repo, number, self.id, What::Label { label, added: true });
+            }
+        }
+        self.tell(repo, number, "label_updated").await
+    }
+
+    /// Takes a label off.
+    pub async fn remove_label(&self, repo: &RepoName, number: u64, label: &str) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            let label = label_id(&mut state, repo, label);
+            self.take_off(&mut state, repo, number, label);
+        }
+        self.tell(repo, number, "label_updated").await
+    }
+
+    /// Takes all labels off at once.
+    pub async fn clear_labels(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            for label in state.repo_mut(repo).issue_mut(number).labels.clone() {
+                self.take_off(&mut state, repo, number, label);
+            }
+        }
+        self.tell(repo, number, "label_cleared").await
+    }
+
+    fn take_off(&self, state: &mut State, repo: &RepoName, number: u64, label: i64) {
+        let labels = &mut state.repo_mut(repo).issue_mut(number).labels;
+        let before = labels.len();
+        labels.retain(|id| *id != label);
+        if labels.len() < before {
+            state.record(repo, number, self.id, What::Label { label, added: false });
+        }
+    }
+
+    /// Comments on an issue or a pull request. Returns the comment's id.
+    pub async fn comment(&self, repo: &RepoName, number: u64, body: &str) -> i64 {
+        let (id, event) = {
+            let mut state = self.forge.state();
+            let edited_at = state.tick();
+            let what = What::Comment { body: body.to_owned(), edited_at };
+            let id = state.record(repo, number, self.id, what);
+            (id, Event::comment(&state, &self.forge.shared, repo, number, id, "created"))
+        };
+        self.forge.announce(event).await;
+        id
+    }
+
+    /// Replaces the text of a comment, whoever wrote it.
+    pub async fn edit_comment(&self, repo: &RepoName, number: u64, comment: i64, text: &str) {
+        let event = {
+            let mut state = self.forge.state();
+            let edited_at = state.tick();
+            let issue = state.repo_mut(repo).issue_mut(number);
+            let entry = issue.entries.iter_mut().find(|entry| entry.id == comment);
+            let entry = entry.unwrap_or_else(|| panic!("there is no comment {comment}"));
+            entry.what = What::Comment { body: text.to_owned(), edited_at };
+            Event::comment(&state, &self.forge.shared, repo, number, comment, "edited")
+        };
+        self.forge.announce(event).await;
+    }
+
+    /// Removes a comment, of which nothing stays. Hooks are not told here.
+    pub fn delete_comment(&self, repo: &RepoName, number: u64, comment: i64) {
+        let mut state = self.forge.state();
+        let issue = state.repo_mut(repo).issue_mut(number);
+        issue.entries.retain(|entry| entry.id != comment);
+    }
+
+    /// Closes an issue, or a pull request without merging it.
+    pub async fn close(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            state.repo_mut(repo).issue_mut(number).is_open = false;
+            state.record(repo, number, self.id, What::Closed);
+        }
+        self.tell(repo, number, "closed").await
+    }
+
+    /// Opens it again.
+    pub async fn reopen(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            state.repo_mut(repo).issue_mut(number).is_open = true;
+            state.record(repo, number, self.id, What::Reopened);
+        }
+        self.tell(repo, number, "reopened").await
+    }
+
+    /// Lets only collaborators comment. Hooks are not told of it.
+    pub fn lock(&self, repo: &RepoName, number: u64) {
+        self.forge.state().repo_mut(repo).issue_mut(number).is_locked = true;
+    }
+
+    /// Gives an issue or a pull request another title. Without the draft prefix a draft becomes ready.
+    pub async fn retitle(&self, repo: &RepoName, number: u64, title: &str) -> Vec<Delivered> {
+        let event = {
+            let mut state = self.forge.state();
+            let issue = state.repo_mut(repo).issue_mut(number);
+            let from = std::mem::replace(&mut issue.title, title.to_owned());
+            let what = What::Title { from: from.clone(), to: title.to_owned() };
+            state.record(repo, number, self.id, what);
+            self.event(&state, repo, number, "edited").with_change(state.dialect, "title", &from)
+        };
+        self.forge.announce(event).await
+    }
+
+    /// Replaces the text of an issue or a pull request.
+    pub async fn rewrite(&self, repo: &RepoName, number: u64, body: &str) -> Vec<Delivered> {
+        let event = {
+            let mut state = self.forge.state();
+            let issue = state.repo_mut(repo).issue_mut(number);
+            let from = std::mem::replace(&mut issue.body, body.to_owned());
+            self.event(&state, repo, number, "edited").with_change(state.dialect, "body", &from)
+        };
+        self.forge.announce(event).await
+    }
+
+    /// Gives an issue to someone, or takes it away again.
+    pub async fn toggle_assignee(&self, repo: &RepoName, number: u64, login: &str) {
+        let action = {
+            let mut state = self.forge.state();
+            let user = state.known(login);
+            let assignees = &mut state.repo_mut(repo).issue_mut(number).assignees;
+            let removed = assignees.contains(&user);
+            match removed {
+                true => assignees.retain(|id| *id != user),
+                false => assignees.push(user),
+            }
+            state.record(repo, number, self.id, What::Assignee { user, removed });
+            if removed { "unassigned" } else { "assigned" }
+        };
+        self.tell(repo, number, action).await;
+    }
+
+    /// Opens a pull request between two branches, as the forge's pages do. Returns its number.
+    pub async fn open_pull(&self, repo: &RepoName, title: &str, head: &str, base: &str) -> u64 {
+        let number = {
+            let mut state = self.forge.state();
+            let (id, pull_id, at) = (state.id(), state.id(), state.tick());
+            let repo = state.repo_mut(repo);
+            let number = repo.next_number();
+            let git = &self.forge.shared.git;
+            let commit = git.head(&repo.git_dir, head);
+            let commit = commit.unwrap_or_else(|| panic!("there is no branch `{head}`"));
+            git.set(&repo.git_dir, &format!("refs/pull/{number}/head"), &commit);
+            repo.issues.push(Issue {
+                id,
+                number,
+                author: self.id,
+                title: title.to_owned(),
+                body: String::new(),
+                is_open: true,
+                is_locked: false,
+                labels: vec![],
+                assignees: vec![],
+                created_at: at,
+                updated_at: at,
+                entries: vec![],
+                reactions: vec![],
+                pull: Some(super::state::PullPart {
+                    id: pull_id,
+                    head: head.to_owned(),
+                    base: base.to_owned(),
+                    is_merged: false,
+                    merge_commit: None,
+                }),
+            });
+            number
+        };
+        self.tell(repo, number, "opened").await;
+        number
+    }
+
+    /// Merges a pull request with a merge commit. The head's files win; nothing looks for conflicts.
+    pub async fn merge(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
+        {
+            let mut state = self.forge.state();
+            let found = state.repo_mut(repo);
+            let git_dir = found.git_dir.clone();
+            let issue = found.issue_mut(number);
+            issue.is_open = false;
+            let pull = issue.pull.as_mut();
+            let pull = pull.unwrap_or_else(|| panic!("{number} is no pull request"));
+            let git = &self.forge.shared.git;
+            let head = git.head(&git_dir, &pull.head);
+            let head = head.expect("an open pull request has its head branch");
+            pull.is_merged = true;
+            pull.merge_commit = Some(git.merge(&git_dir, &pull.base, &head));
+            state.record(repo, number, self.id, What::Merged);
+        }
+        self.tell(repo, number, "closed").await
+    }
+
+    /// Commits files onto a branch, which is made from the default branch if it is not there. Returns the commit.
+    pub fn commit(&self, repo: &RepoName, branch: &str, files: impl Into<Files>) -> String {
+        let mut state = self.forge.state();
+        let repo = state.repo_mut(repo);
+        let git = &self.forge.shared.git;
+        if git.head(&repo.git_dir, branch).is_none() {
+            let start = git.head(&repo.git_dir, &repo.default_branch);
+            let start = start.expect("the default branch is there");
+            git.set(&repo.git_dir, &format!("refs/heads/{branch}"), &start);
+        }
+        git.commit(&repo.git_dir, branch, &files.into(), "Change by a person\n")
+    }
+
+    /// Deletes a branch.
+    pub fn delete_branch(&self, repo: &RepoName, branch: &str) {
+        let mut state = self.forge.state();
+        self.forge.shared.git.delete_branch(&state.repo_mut(repo).git_dir, branch);
+    }
+
+    fn event(&self, state: &State, repo: &RepoName, number: u64, action: &str) -> Event {
+        Event::issue(state, &self.forge.shared, repo, number, self.id, action)
+    }
+
+    async fn tell(&self, repo: &RepoName, number: u64, action: &str) -> Vec<Delivered> {
+        let event = self.event(&self.forge.state(), repo, number, action);
+        self.forge.announce(event).await
+    }
+}

@@ -1,0 +1,319 @@
+//! The whole bot in one process: real store, real git over HTTP, real sandbox; a fake forge, a recording in the model's
+//! place, and a clock that the test moves.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bot::bot::Bot;
+use bot::clock::{Clock, Manual};
+use bot::forge::Permission;
+use bot::job::{End, RepoName, State};
+use bot::serve;
+use bot::store::Row;
+use bot::worker::Stop;
+use chrono::{DateTime, Utc};
+use tokio::task::JoinHandle;
+
+use crate::forge::{Dialect, FakeForge, Files};
+use crate::model::{MODEL, ModelServer, Recording};
+
+/// The secret of every webhook in tests.
+pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
+/// How often a test steps the worker before it gives up: far more than any story needs.
+const STEPS: usize = 50;
+
+/// How a house is set up.
+pub struct Setup {
+    /// Which forge.
+    pub dialect: Dialect,
+    /// What the model does.
+    pub recording: Recording,
+    /// What the repository holds.
+    pub files: Files,
+    /// Changes the configuration.
+    pub change: Box<dyn FnOnce(&mut config::Config) + Send>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::Gitea127,
+            recording: demo_recording(),
+            files: demo_folder().join("repository").as_path().into(),
+            change: Box::new(|_| {}),
+        }
+    }
+}
+
+/// The folder with the demonstration: a repository, an issue, a recording.
+pub fn demo_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("demo")
+}
+
+/// The recorded conversation of the demonstration.
+pub fn demo_recording() -> Recording {
+    Recording::from_json(include_str!("../demo/recording.json")).expect("a test reads this file")
+}
+
+/// Title and text of the demonstration's issue.
+pub fn demo_issue() -> (&'static str, &'static str) {
+    let text = include_str!("../demo/issue.md").trim_start_matches("# ");
+    text.split_once("\n\n").expect("the issue has a title and a text")
+}
+
+/// The built `hyla` binary, beside the test's own.
+///
+/// # Panics
+/// It is not there.
+pub fn hyla_binary() -> PathBuf {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    let folders = own.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join("hyla")).find(|path| path.is_file());
+    found.expect("the binary `hyla` is not built; run `cargo build --workspace` first")
+}
+
+/// The bot with everything around it.
+pub struct House {
+    /// The forge.
+    pub forge: FakeForge,
+    /// The model's server.
+    pub model: ModelServer,
+    /// The bot.
+    pub bot: Arc<Bot>,
+    /// Its clock.
+    pub clock: Arc<Manual>,
+    /// The repository `acme/hours`.
+    pub repo: RepoName,
+    /// The token of the bot's user.
+    pub token: String,
+    folder: tempfile::TempDir,
+    server: JoinHandle<()>,
+}
+
+impl House {
+    /// The usual one.
+    pub async fn usual() -> Self {
+        Self::start(Setup::default()).await
+    }
+
+    /// A forge with one repository, `ann` who may write, `rob` who may read, the bot's user `hyla`, a hook, and the bot.
+    ///
+    /// # Panics
+    /// Something cannot be started.
+    pub async fn start(setup: Setup) -> Self {
+        let forge = FakeForge::start(setup.dialect).await;
+        let repo = forge.add_repository("acme", "hours", setup.files);
+        for (login, permission) in
+            [("ann", Permission::Write), ("rob", Permission::Read), ("hyla", Permission::Admin)]
+        {
+            forge.add_user(login, Permission::None);
+            forge.set_permission(&repo, login, permission);
+        }
+        forge.add_label(&repo, "hyla");
+        let token = forge.token_for("hyla");
+        let model = ModelServer::start(setup.recording).await.expect("loopback has a free port");
+        let folder = tempfile::tempdir().expect("the temp folder can be written");
+        open_up(folder.path());
+        let text = configuration(folder.path(), &forge, &model.url(), &token);
+        let file = folder.path().join("hyla.toml");
+        std::fs::write(&file, text).expect("the temp folder can be written");
+        let mut config = config::load(&file).expect("the configuration of tests is right");
+        (setup.change)(&mut config);
+        let secrets = config.secrets(&file).expect("the secrets of tests are there");
+        let start = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
+        let clock = Arc::new(Manual::new(start));
+        let bot = Bot::open(config, &secrets, hyla_binary(), Arc::clone(&clock) as Arc<dyn Clock>);
+        let bot = Arc::new(bot.await.expect("the bot of tests opens"));
+        let router = serve::router(&bot, &secrets).expect("the webhooks of tests are right");
+        let listener =
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let hook = format!("http://{}/hooks/main", listener.local_addr().expect("it is bound"));
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+        Self { forge, model, bot, clock, repo, token, folder, server }
+    }
+
+    /// The folder with configuration and data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Opens the demonstration's issue as `ann`.
+    pub async fn open_issue(&self) -> u64 {
+        let (title, body) = demo_issue();
+        self.forge.person("ann").open_issue(&self.repo, title, body, &[]).await
+    }
+
+    /// Opens the demonstration's issue, puts the label on as `ann`, and works until nothing is due.
+    pub async fn labelled_and_worked(&self) -> u64 {
+        let issue = self.open_issue().await;
+        self.forge.person("ann").add_label(&self.repo, issue, "hyla").await;
+        self.work().await;
+        issue
+    }
+
+    /// Lets the clock pass the short wait for more webhooks, and works until nothing is due.
+    ///
+    /// # Panics
+    /// It never ends.
+    pub async fn work(&self) {
+        self.clock.advance(self.bot.config.queue.settle);
+        for _ in 0..STEPS {
+            if !self.step().await {
+                return;
+            }
+        }
+        panic!("there is always one more job");
+    }
+
+    /// Works, waiting out every retry, until the queue is empty.
+    ///
+    /// # Panics
+    /// It never ends.
+    pub async fn work_through_retries(&self) {
+        for _ in 0..STEPS {
+            self.work().await;
+            match self.bot.store.next_due().await.expect("the store answers") {
+                None => return,
+                Some(due) => {
+                    let wait = (due - self.clock.now()).to_std().unwrap_or(Duration::from_secs(1));
+                    self.clock.advance(wait);
+                }
+            }
+        }
+        panic!("it is tried again and again");
+    }
+
+    /// One job, if one is due.
+    pub async fn step(&self) -> bool {
+        let worker = self.bot.worker("test".into());
+        worker.step(self.bot.as_ref(), &Stop::default()).await.expect("the store answers")
+    }
+
+    /// All jobs, the newest first.
+    pub async fn jobs(&self) -> Vec<Row> {
+        self.bot.store.jobs(100).await.expect("the store answers")
+    }
+
+    /// How the newest job ended.
+    ///
+    /// # Panics
+    /// There is none, or it has not ended.
+    pub async fn end(&self) -> End {
+        match self.jobs().await.first().expect("there is a job").job.state.clone() {
+            State::Ended { end } => end,
+            other => panic!("the job is {other:?}"),
+        }
+    }
+
+    /// The end of every story: the queue is empty, no workspace is left, no process is alive, no token anywhere, no
+    /// request that the forge does not know, no conversation that a model's server would refuse.
+    ///
+    /// # Panics
+    /// One of these does not hold.
+    pub async fn assert_clean(&self) {
+        assert_eq!(
+            self.bot.store.next_due().await.expect("the store answers"),
+            None,
+            "the queue is not empty"
+        );
+        self.forge.settle().await;
+        self.forge.assert_clean();
+        assert_eq!(self.model.violations(), Vec::<String>::new());
+        let data = &self.bot.config.data_dir;
+        for path in files_below(data) {
+            let shown = path.display().to_string();
+            assert!(
+                !shown.contains("/workspace/") && !shown.contains("/runs/"),
+                "a workspace is left: {shown}"
+            );
+            let content = std::fs::read(&path).unwrap_or_default();
+            for secret in [self.token.as_str(), WEBHOOK_SECRET] {
+                let is_there =
+                    content.windows(secret.len()).any(|window| window == secret.as_bytes());
+                assert!(!is_there, "a secret is in {shown}");
+            }
+        }
+    }
+
+    /// The status comments on an issue.
+    pub fn status_comments(&self, issue: u64) -> Vec<String> {
+        let comments = self.forge.comments(&self.repo, issue);
+        comments
+            .into_iter()
+            .filter(|comment| comment.author == "hyla")
+            .map(|comment| comment.body)
+            .collect()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// The configuration of a bot for this forge and model, with its secrets in files beside it.
+///
+/// # Panics
+/// The folder cannot be written.
+pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &str) -> String {
+    let kind = match forge.dialect().kind() {
+        config::ForgeKind::Gitea => "gitea",
+        config::ForgeKind::Forgejo => "forgejo",
+    };
+    for (name, secret) in [("token", token), ("webhook", WEBHOOK_SECRET)] {
+        let path = folder.join(name);
+        std::fs::write(&path, secret).expect("the temp folder can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+            .expect("the file is ours");
+    }
+    let folder = folder.display();
+    format!(
+        "data_dir = \"{folder}/data\"\n\n\
+         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\ntoken = {{ file = \"{folder}/token\" }}\n\
+         webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n\n\
+         [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n",
+        forge.url()
+    )
+}
+
+/// Lets the sandbox's user pass through.
+fn open_up(folder: &Path) {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))
+        .expect("the folder is ours");
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(_) | Err(_) => files.push(entry.path()),
+            }
+        }
+    }
+    files
+}
+
+/// The present instant of a house's clock, for whoever needs a time that moves with it.
+pub fn now(house: &House) -> DateTime<Utc> {
+    house.clock.now()
+}
+
+/// What differs from run to run in what people see: durations, commits, digests, ports.
+pub fn filters() -> Vec<(&'static str, &'static str)> {
+    vec![
+        (r"\b[0-9a-f]{64}\b", "[digest]"),
+        (r"`[0-9a-f]{10}`", "`[commit]`"),
+        (r"\b\d+(\.\d+)? ?m?s\b", "[time]"),
+        (r"http://127\.0\.0\.1:\d+", "http://forge.example"),
+        (r"in \d+\.\d+s", "in [time]"),
+    ]
+}
