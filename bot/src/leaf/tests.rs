@@ -459,7 +459,7 @@ async fn no_pattern_explodes() {
     assert_eq!(place.glob(&format!("{}c", "*a".repeat(1500))).await, "No files matched.");
     assert_eq!(place.glob(&"[".repeat(4000)).await, "No files matched.");
     assert_eq!(place.glob(&"{a,b}".repeat(700)).await, "No files matched.");
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -173,6 +173,14 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
         format!("the probe ended with {:?}, after {:?}", finished.end, finished.elapsed),
     );
 
+    judge_identity(report, &said, canaries);
+    judge_environment(report, &said, options);
+    judge_sight(report, &said);
+    judge_limits(report, &said, &options.config);
+}
+
+/// Who a command is, and what it may do to the kernel.
+fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries) {
     let powers = ["CapEff", "CapPrm", "CapBnd"];
     let is_powerless =
         powers.iter().all(|name| said.is(name, "0000000000000000")) && said.is("uid", "1000");
@@ -198,7 +206,13 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
         said.is("Seccomp", "2") && said.is("init_seccomp", "2"),
         said.shown(&["Seccomp", "init_seccomp"]),
     );
+    let denied = ["mount", "remount", "namespace", "setuid"];
+    let is_held = denied.iter().all(|name| said.is(name, "no"));
+    report.add("no-way-up", is_held, said.shown(&denied));
+}
 
+/// What a command is handed by whoever started it.
+fn judge_environment(report: &mut Report, said: &Said, options: &Options) {
     let mut names: Vec<String> =
         arguments::variables(&options.config).into_iter().map(|(name, _)| name).collect();
     // Bash sets these by itself.
@@ -215,7 +229,10 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
         format!("unexpected variables: {}; {}", strange.join(" "), said.shown(&["init_bytes"])),
     );
     report.add("no-open-files", said.is("files", "0 1 2"), said.shown(&["files"]));
+}
 
+/// What a command sees and reaches of the machine.
+fn judge_sight(report: &mut Report, said: &Said) {
     let is_alone = said.is("devices", "lo") && said.is("tcp", "no") && said.is("ring", "no");
     report.add("no-network", is_alone, said.shown(&["devices", "tcp", "ring"]));
     let seen = said.reached("see:");
@@ -237,10 +254,10 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
         only_own,
         format!("written: {}; {}", written.join(" "), said.shown(&["own_write"])),
     );
-    let denied = ["mount", "remount", "namespace", "setuid"];
-    report.add("no-way-up", denied.iter().all(|name| said.is(name, "no")), said.shown(&denied));
+}
 
-    let settings = &options.config;
+/// What a command may use.
+fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox) {
     let is_limited = said.is("core", "0")
         && said.is("open_files", &settings.open_files.to_string())
         && said.is("processes_limit", &settings.processes.to_string())

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use super::sqlite::Sqlite;
 use super::{Error, Identified, Kept, Lease, NewDelivery, Store};

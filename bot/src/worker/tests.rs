@@ -13,7 +13,7 @@ use crate::clock::{Clock, Manual};
 use crate::job::{End, Failure, Job, NoFix, Outcome, State, Subject};
 use crate::reply;
 use crate::store::sqlite::Sqlite;
-use crate::store::{Lease, NewDelivery, Store};
+use crate::store::{Lease, NewDelivery};
 
 struct Bench {
     worker: Worker,

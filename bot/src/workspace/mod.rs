@@ -180,7 +180,8 @@ fn open_at(dir: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, E
             break;
         }
     }
-    answer
+    // The kernel has no such answer to a mere look; a container's system call filter has.
+    answer.map_err(|errno| if errno == Errno::PERM { Errno::NOSYS } else { errno })
 }
 
 /// What a name leads to.

@@ -388,3 +388,34 @@ fn a_race_of_renames_never_reaches_outside() {
     place.workspace.remove().unwrap();
     assert_eq!(fs::read_dir(place.folder.path().join("outside")).unwrap().count(), 1);
 }
+
+#[test]
+fn without_openat2_every_access_fails_and_says_why() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    for errno in [rustix::io::Errno::NOSYS, rustix::io::Errno::PERM] {
+        let place = Place::new();
+        fs::write(place.path("f"), "inside").unwrap();
+        let action = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
+        let architecture = std::env::consts::ARCH.try_into().unwrap();
+        // The number is the same on every architecture.
+        let rules = [(437, vec![])].into();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, architecture).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        std::thread::scope(|scope| {
+            let filtered = scope.spawn(|| {
+                seccompiler::apply_filter(&program).unwrap();
+                let walk = place.workspace.walk(Path::new("."), LIMITS);
+                [
+                    place.read("f").unwrap_err(),
+                    place.write("f").unwrap_err(),
+                    place.workspace.metadata(Path::new("f")).unwrap_err(),
+                    walk.unwrap_err(),
+                ]
+            });
+            for error in filtered.join().unwrap() {
+                assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            }
+        });
+        assert_eq!(fs::read(place.path("f")).unwrap(), b"inside");
+    }
+}
