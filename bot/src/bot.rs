@@ -13,7 +13,7 @@ use crate::checkout::Mirrors;
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::folder::Folder;
-use crate::forge::{self, Forge, Remote};
+use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{End, Job, JobId, Subject};
 use crate::model::Model;
@@ -141,13 +141,6 @@ impl Bot {
             name,
             wake: Arc::clone(&self.wake),
         }
-    }
-}
-
-impl Place {
-    /// Where git reaches a job's repository.
-    pub(crate) fn remote(&self, job: &Job) -> Remote {
-        self.forge.remote(&job.subject.repo)
     }
 }
 

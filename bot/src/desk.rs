@@ -112,7 +112,8 @@ impl<'a> Desk<'a> {
             match self.place.forge.edit_comment(repo, comment, &body).await {
                 Ok(()) => return Ok(()),
                 // Somebody deleted it; a job without a visible state would be worse than a second comment.
-                Err(forge::Error::Missing { .. }) => {}
+                Err(forge::Error::Missing { .. })
+                    if self.own_comment(&identity.key).await? != Some(comment) => {}
                 // The work is worth more than the news of it.
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "the status comment was not edited");

@@ -157,7 +157,7 @@ mod tests {
                 0,
             ),
         ];
-        insta::assert_snapshot!(table(&rows, now, 100), @"");
+        insta::assert_snapshot!(table(&rows, now, 100));
         assert_eq!(json(&rows)[2]["state"], "failed(forge_down)");
         assert!(table(&[], now, 80).contains("label"));
     }

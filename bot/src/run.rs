@@ -45,11 +45,11 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
-    let branch = admit(place, job, &seen).await?;
+    let default_branch = admit(place, job, &seen).await?;
+    let branch = free_branch(bot, place, job, desk).await?;
 
     desk.enter(Stage::Checkout, None).await?;
-    let base =
-        bot.mirrors.fetch(&place.name, &job.subject.repo, &place.remote(job), &branch).await?;
+    let base = fetch(bot, place, job, &default_branch).await?;
     let task = freeze(bot, place, job, desk, &seen, &base).await?;
 
     desk.enter(Stage::Session, Some(&base.commit)).await?;
@@ -69,8 +69,8 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     let evidence = bot.workshop.evidence(&task, &base, &patch, &folder).await?;
 
     desk.enter(Stage::Publish, Some(&base.commit)).await?;
-    let made = Made { base, worked, patch, evidence };
-    let ready = prepare(bot, place, job, desk, &task, &made).await?;
+    let made = Made { branch, base, worked, patch, evidence };
+    let ready = prepare(bot, job, desk, &task, &made).await?;
     look(bot, place, job, desk).await?;
     open_draft(bot, place, job, desk, &ready).await
 }
@@ -144,6 +144,12 @@ async fn admit(place: &Place, job: &Job, seen: &Seen) -> Result<String, Verdict>
     Ok(repository.default_branch)
 }
 
+/// Brings the head of the default branch into the trusted mirror: the base commit.
+async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base, Verdict> {
+    let repo = &job.subject.repo;
+    Ok(bot.mirrors.fetch(&place.name, repo, &place.forge.remote(repo), branch).await?)
+}
+
 /// Freezes what steers the job: from here on, edits on the forge do not reach it.
 async fn freeze(
     bot: &Bot,
@@ -175,6 +181,7 @@ async fn freeze(
 
 /// What the stages made, for the one commit and the one body.
 struct Made {
+    branch: String,
     base: Base,
     worked: Worked,
     patch: Patch,
@@ -184,7 +191,6 @@ struct Made {
 /// Commits the patch in the trusted mirror and writes down all that is needed to publish it, after a crash too.
 async fn prepare(
     bot: &Bot,
-    place: &Place,
     job: &Job,
     desk: &Desk<'_>,
     task: &Task,
@@ -211,7 +217,7 @@ async fn prepare(
     };
     let ready = Ready {
         commit,
-        branch: free_branch(place, job, desk, &settings.branch_prefix).await?,
+        branch: made.branch.clone(),
         base_branch: made.base.branch.clone(),
         title: reply::title(&task.input.title, job.subject.issue),
         body: bot.redactor.redact(&reply::body(&draft, settings.body_chars)),
@@ -220,13 +226,15 @@ async fn prepare(
     Ok(ready)
 }
 
-/// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job.
+/// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job. It
+/// is chosen before the session, so that a forge that does not answer costs no session.
 async fn free_branch(
+    bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
-    prefix: &str,
 ) -> Result<String, Verdict> {
+    let prefix = &bot.config.publish.branch_prefix;
     let first = desk.ask_number();
     for number in first..first + BRANCHES_TRIED {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
@@ -253,7 +261,7 @@ async fn open_draft(
         Some(_) | None => {
             let mirror = bot.mirrors.existing(&place.name, repo)?;
             let prefix = &bot.config.publish.branch_prefix;
-            publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.remote(job))
+            publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))
                 .await?;
             let draft = NewDraft {
                 title: ready.title.clone(),

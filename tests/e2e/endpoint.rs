@@ -87,7 +87,7 @@ async fn a_turn_arrives_in_pieces_and_whole() {
     assert_eq!(pieces.last(), Some(&Piece::Call(reply.calls[0].clone())));
 
     assert_eq!(server.violations(), Vec::<String>::new());
-    insta::assert_snapshot!(serde_json::to_string_pretty(&server.requests()[0]).unwrap(), @"");
+    insta::assert_snapshot!(serde_json::to_string_pretty(&server.requests()[0]).unwrap());
     assert_eq!(server.headers()[0]["authorization"], "Bearer key-123456");
 }
 

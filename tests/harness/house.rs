@@ -13,7 +13,7 @@ use bot::job::{End, RepoName, State};
 use bot::serve;
 use bot::store::Row;
 use bot::worker::Stop;
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use tokio::task::JoinHandle;
 
 use crate::forge::{Dialect, FakeForge, Files};
@@ -88,6 +88,8 @@ pub struct House {
     pub repo: RepoName,
     /// The token of the bot's user.
     pub token: String,
+    /// The address of the bot's webhook.
+    pub hook: String,
     folder: tempfile::TempDir,
     server: JoinHandle<()>,
 }
@@ -134,7 +136,7 @@ impl House {
             let _ = axum::serve(listener, router).await;
         });
         forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
-        Self { forge, model, bot, clock, repo, token, folder, server }
+        Self { forge, model, bot, clock, repo, token, hook, folder, server }
     }
 
     /// The folder with configuration and data.
@@ -300,11 +302,6 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files
-}
-
-/// The present instant of a house's clock, for whoever needs a time that moves with it.
-pub fn now(house: &House) -> DateTime<Utc> {
-    house.clock.now()
 }
 
 /// What differs from run to run in what people see: durations, commits, digests, ports.

@@ -290,7 +290,8 @@ fn violations(request: &Value) -> Vec<String> {
     let mut open: HashSet<String> = HashSet::new();
     for (number, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
-        let expected = matches!((number, role), (0, "system") | (1, "user") | (2.., "assistant" | "tool"));
+        let expected =
+            matches!((number, role), (0, "system") | (1, "user") | (2.., "assistant" | "tool"));
         if !expected {
             wrong.push(format!("message {number} is of `{role}`"));
         }

@@ -239,8 +239,8 @@ async fn an_organisations_team_readers_never_pass_as_writers() {
 async fn a_branchs_head_is_its_commit_or_none() {
     for dialect in Dialect::ALL {
         let scene = Scene::new(dialect).await;
-        let commit = scene.forge.person("ada").commit(&scene.repo, "a/b c", [("x", "y")]);
-        let head = scene.client.branch_head(&scene.repo, "a/b c").await.unwrap();
+        let commit = scene.forge.person("ada").commit(&scene.repo, "a/b#c%2Fd", [("x", "y")]);
+        let head = scene.client.branch_head(&scene.repo, "a/b#c%2Fd").await.unwrap();
         assert_eq!(head.unwrap().0, commit);
         assert!(scene.client.branch_head(&scene.repo, "nowhere").await.unwrap().is_none());
         let hidden = RepoName { owner: "acme".into(), name: "none".into() };

@@ -287,6 +287,11 @@ impl FakeForge {
         self.shared.hooks_are_held.store(hold, Ordering::SeqCst);
     }
 
+    /// The id of a user.
+    pub fn user_id(&self, login: &str) -> i64 {
+        self.state().known(login)
+    }
+
     /// A person at work.
     pub fn person(&self, login: &str) -> Person<'_> {
         Person { forge: self, id: self.state().known(login) }

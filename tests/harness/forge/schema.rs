@@ -166,6 +166,8 @@ impl Spec {
         for (i, part) in parts.iter().enumerate() {
             let rest = if i + 1 == parts.len() { &segments[i..] } else { &segments[i..=i] };
             match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+                // Two parameters in one segment, as in `{index}.{diffType}`: no route of the bot's.
+                Some(names) if names.contains('}') => return None,
                 Some(name) => bound.push((name, rest.join("/"))),
                 None if *part == segments[i] => literals += 1,
                 None => return None,

@@ -126,8 +126,8 @@ impl Http {
     /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Error> {
         check_path(call)?;
-        let mut wait = BACKOFF;
-        for attempt in 1.. {
+        let (mut wait, mut attempt) = (BACKOFF, 1);
+        loop {
             let (error, may_repeat) = match self.send_once(call).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
@@ -143,8 +143,8 @@ impl Http {
             tracing::debug!(call = call.what, attempt, error = %error, "forge call will be repeated");
             tokio::time::sleep(pause).await;
             wait *= 4;
+            attempt += 1;
         }
-        unreachable!("the loop ends by returning")
     }
 
     /// One try: the answer, or the error and whether the call may be sent again.

@@ -1,0 +1,190 @@
+//! What people read when something fails: every job ends in a named state, with a sentence and what to do next.
+
+use std::time::Duration;
+
+use bot::job::{Failure, NoFix, Outcome};
+use tests::forge::{Fault, Matcher};
+use tests::house::{House, Setup};
+use tests::model::{Call, Fault as ModelFault, Recording, Turn};
+
+/// A repository without tests and a model that changes one file: the shortest way through every stage.
+fn short() -> Setup {
+    let call = Call {
+        name: "Write".into(),
+        arguments: r#"{"file_path": "a.txt", "content": "better\n"}"#.into(),
+    };
+    let turns = vec![Turn { calls: vec![call], ..Turn::default() }];
+    Setup {
+        recording: Recording { turns },
+        files: [("a.txt", "good\n"), ("README.md", "a\n")].into(),
+        change: Box::new(|config| {
+            for forge in config.forges.values_mut() {
+                forge.timeout = Duration::from_millis(400);
+            }
+        }),
+        ..Setup::default()
+    }
+}
+
+fn model(turns: Vec<Turn>) -> Setup {
+    Setup {
+        recording: Recording { turns },
+        change: Box::new(|config| {
+            config.model.idle_timeout = Duration::from_millis(400);
+            config.queue.attempts = 2;
+        }),
+        ..short()
+    }
+}
+
+fn fault(fault: ModelFault) -> Turn {
+    Turn { fault: Some(fault), ..Turn::default() }
+}
+
+/// The calls that the bot makes in one job, in order, as the forge sees them.
+const CALLS: [(&str, &str, &str); 15] = [
+    ("who am I", "GET", "/api/v1/user"),
+    ("read the issue", "GET", "/api/v1/repos/acme/hours/issues/1"),
+    ("read the timeline", "GET", "/api/v1/repos/acme/hours/issues/1/timeline"),
+    ("ask for a permission", "GET", "/api/v1/repos/acme/hours/collaborators/*/permission"),
+    ("react", "POST", "/api/v1/repos/acme/hours/issues/1/reactions"),
+    ("read the repository", "GET", "/api/v1/repos/acme/hours"),
+    ("read the comments", "GET", "/api/v1/repos/acme/hours/issues/1/comments"),
+    ("write the comment", "POST", "/api/v1/repos/acme/hours/issues/1/comments"),
+    ("edit the comment", "PATCH", "/api/v1/repos/acme/hours/issues/comments/*"),
+    ("fetch", "*", "/acme/hours.git/git-upload-pack"),
+    ("look for a branch", "GET", "/api/v1/repos/acme/hours/branches/hyla*"),
+    ("look for a pull request", "GET", "/api/v1/repos/acme/hours/pulls/main/*"),
+    ("find the push address", "GET", "/acme/hours.git/info/refs"),
+    ("push", "POST", "/acme/hours.git/git-receive-pack"),
+    ("open the draft", "POST", "/api/v1/repos/acme/hours/pulls"),
+];
+
+/// One job with one call failing for good. Returns the job's end in one line.
+async fn ended(call: &(&str, &str, &str), status: u16) -> String {
+    let house = House::start(short()).await;
+    let issue = house.open_issue().await;
+    let message = "words of the forge";
+    house.forge.fault(Matcher::new(call.1, call.2), Fault::status(status, message), usize::MAX);
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.work_through_retries().await;
+    house.forge.clear_faults();
+    let jobs = house.jobs().await;
+    let line = match jobs.first() {
+        None => "no job".to_owned(),
+        Some(_) => {
+            let end = house.end().await;
+            assert!(!end.person.is_empty() && !end.next.is_empty() && !end.operator.is_empty());
+            assert!(house.forge.pulls(&house.repo).len() <= 1);
+            assert!(house.status_comments(issue).len() <= 1);
+            format!("{} | {}", end.outcome, end.operator)
+        }
+    };
+    house.assert_clean().await;
+    line
+}
+
+#[tokio::test]
+async fn every_refusal_of_the_forge_ends_in_a_named_state() {
+    let mut lines = Vec::new();
+    for status in [401, 403, 404, 409] {
+        for call in &CALLS {
+            lines.push(format!("{status} {}: {}", call.0, ended(call, status).await));
+        }
+    }
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!(lines.join("\n"));
+    });
+}
+
+#[tokio::test]
+async fn a_forge_that_is_down_is_asked_again_and_then_named() {
+    let mut lines = Vec::new();
+    for call in &CALLS {
+        lines.push(format!("500 {}: {}", call.0, ended(call, 500).await));
+    }
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!(lines.join("\n"));
+    });
+}
+
+#[tokio::test]
+async fn a_forge_that_says_nothing_is_not_waited_for() {
+    for call in CALLS.iter().filter(|call| call.2.starts_with("/api/")) {
+        let house = House::start(short()).await;
+        let issue = house.open_issue().await;
+        house.forge.fault(Matcher::new(call.1, call.2), Fault::Hang, 1);
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{}: {}", call.0, end.operator);
+        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{}", call.0);
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn an_effect_whose_answer_is_lost_is_found_again() {
+    for call in CALLS.iter().filter(|call| call.1 != "GET") {
+        let house = House::start(short()).await;
+        let issue = house.open_issue().await;
+        house.forge.fault(Matcher::new(call.1, call.2), Fault::AfterEffect(502), 1);
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{}: {}", call.0, end.operator);
+        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{}", call.0);
+        assert_eq!(house.status_comments(issue).len(), 1, "{}", call.0);
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn whatever_the_model_does_the_job_ends_by_its_name() {
+    let broken =
+        Call { name: "Write".into(), arguments: r#"{"file_path": "a.txt", "content": "#.into() };
+    let unknown = Call { name: "Deploy".into(), arguments: "{}".into() };
+    let outside = Call {
+        name: "Write".into(),
+        arguments: r#"{"file_path": "/etc/passwd", "content": "x"}"#.into(),
+    };
+    let calls = |calls: Vec<Call>| Turn { calls, ..Turn::default() };
+    let cut = Turn { finish: Some("length".into()), ..calls(vec![outside.clone()]) };
+    let failed = |failure| Outcome::Failed(failure);
+    let cases = vec![
+        ("nothing", vec![Turn::default()], Outcome::NoFix(NoFix::NoChange)),
+        ("a broken call", vec![calls(vec![broken])], Outcome::NoFix(NoFix::NoChange)),
+        ("an unknown tool", vec![calls(vec![unknown])], Outcome::NoFix(NoFix::NoChange)),
+        ("a path outside", vec![calls(vec![outside])], Outcome::NoFix(NoFix::NoChange)),
+        ("a turn cut by length", vec![cut], Outcome::NoFix(NoFix::Budget)),
+        (
+            "garbage",
+            vec![fault(ModelFault::Garbage), fault(ModelFault::Garbage)],
+            failed(Failure::ModelAnswer),
+        ),
+        (
+            "an endless turn",
+            vec![fault(ModelFault::Endless), fault(ModelFault::Endless)],
+            failed(Failure::ModelAnswer),
+        ),
+        (
+            "silence",
+            vec![fault(ModelFault::Hang), fault(ModelFault::Hang)],
+            failed(Failure::ModelDown),
+        ),
+    ];
+    let mut lines = Vec::new();
+    for (name, turns, outcome) in cases {
+        let house = House::start(model(turns)).await;
+        let issue = house.labelled_and_worked().await;
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, outcome, "{name}: {}", end.operator);
+        assert!(house.forge.pulls(&house.repo).is_empty(), "{name}");
+        let comment = house.status_comments(issue).join("\n");
+        assert!(comment.contains(&end.person) && comment.contains(&end.next), "{name}: {comment}");
+        lines.push(format!("{name}: {} {}", end.person, end.next));
+        house.assert_clean().await;
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}
