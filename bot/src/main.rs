@@ -150,6 +150,9 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     let secrets = config.secrets(file)?;
     let workshop = workshop(&config, &secrets, helper()?, Arc::new(System))?;
     prove(workshop.sandbox.as_ref()).await?;
+    workshop.model.context_window().await.with_context(|| {
+        format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
+    })?;
     check_window(workshop.model.as_ref(), &config).await?;
     let options = fix::Options {
         repo: arguments.repo,
