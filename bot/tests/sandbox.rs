@@ -1,5 +1,7 @@
 //! The sandbox with real bubblewrap: what a command gets, what it does not, and that nothing of it survives.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

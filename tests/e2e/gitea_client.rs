@@ -1,6 +1,8 @@
 //! The client for Gitea and Forgejo against the fake of both: each call, each class of error, paging, and what it must
 //! never do. Then the fake itself: each of its watchers is seen to catch something once.
 
+#![expect(clippy::unwrap_used, reason = "the scenes and helpers belong to the tests")]
+
 use std::time::Duration;
 
 use bot::forge::gitea::{Gitea, Options};
@@ -12,6 +14,7 @@ mod answers;
 mod errors;
 mod fake;
 mod git;
+mod tls;
 
 /// A forge with one repository, a maintainer, and the bot, which may write.
 struct Scene {

@@ -1,1 +1,89 @@
-fn main() {}
+//! The repository's own rules, checked over the files that git knows. Each rule is a pure function over a path and a text,
+//! and has a test that it sees what it forbids. Formatting and the usual lints are rustfmt's and clippy's.
+
+mod rules;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rules::{RULES, Rule};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every file of the repository, as git lists it: what is committed, and what is about to be.
+fn files() -> Vec<String> {
+    let list = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    assert!(
+        list.status.success(),
+        "git cannot list the files: {}",
+        String::from_utf8_lossy(&list.stderr)
+    );
+    let text = String::from_utf8(list.stdout).expect("file names are UTF-8");
+    let is_there = |path: &&str| root().join(path).is_file();
+    text.lines().filter(is_there).map(str::to_owned).collect()
+}
+
+fn broken(rule: &Rule, path: &str, text: &str) -> Vec<String> {
+    let found = (rule.check)(path, text);
+    found.into_iter().map(|(line, what)| format!("{path}:{line}: {}: {what}", rule.name)).collect()
+}
+
+#[test]
+fn the_repository_keeps_its_rules() {
+    let mut wrong = Vec::new();
+    for path in files() {
+        // Binary files have no lines to judge.
+        let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        for rule in RULES {
+            wrong.extend(broken(rule, &path, &text));
+        }
+    }
+    assert!(wrong.is_empty(), "{} lines break a rule:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_top_level_holds_what_it_should_and_nothing_else() {
+    const ALLOWED: [&str; 10] = [
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "bot",
+        "config",
+        "deploy",
+        "engine",
+        "tests",
+        "webhooks",
+    ];
+    let mut entries: Vec<String> = files()
+        .iter()
+        .filter_map(|path| path.split('/').next().map(str::to_owned))
+        .filter(|entry| !entry.starts_with('.'))
+        .collect();
+    entries.dedup();
+    entries.sort();
+    entries.dedup();
+    assert_eq!(entries, ALLOWED);
+}
+
+#[test]
+fn every_rule_sees_what_it_forbids_and_nothing_in_what_it_allows() {
+    for rule in RULES {
+        for (path, text) in rule.bad {
+            assert!(
+                !broken(rule, path, text).is_empty(),
+                "`{}` does not see {path}: {text:?}",
+                rule.name
+            );
+        }
+        for (path, text) in rule.good {
+            assert_eq!(broken(rule, path, text), Vec::<String>::new(), "`{}`", rule.name);
+        }
+    }
+}

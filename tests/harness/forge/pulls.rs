@@ -27,6 +27,8 @@ impl Ask<'_> {
                 let found = number.and_then(|number| self.repo(repo).issue(number));
                 Some(self.one_pull(repo, found, access))
             }
+            // Whether the real ones take `%2F` here is unknown, so nobody may count on it.
+            ("GET", [base, ..]) if base.contains('/') => Some(self.missing(&[])),
             ("GET", [base, head @ ..]) => {
                 let head = head.join("/");
                 // The first match, whatever its state.
