@@ -1,5 +1,7 @@
 //! The model endpoint against a server that speaks the protocol, well and badly.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use bot::model::endpoint::Endpoint;

@@ -1,6 +1,6 @@
 //! Every sentence that the bot says to people: short, kind, and with what to do next. Pure: values in, text out.
 //!
-//! The model's words and the words pass through [`quiet`] before they stand in any of it, so that they ping
+//! The model's words and the words pass through `quiet` before they stand in any of it, so that they ping
 //! nobody and close nothing.
 
 mod comment;
