@@ -1,1 +1,181 @@
-//! The sentences as people read them.
+//! The sentences as people read them, and that nobody else's words do harm in them.
+
+use super::*;
+use crate::job::{Failure, NoFix, Rule, Stage};
+use crate::patch::{Change, Endings, Kind, LeftOut, Lfs, Mode, Why};
+
+fn change(path: &str) -> Change {
+    Change {
+        path: path.into(),
+        kind: Kind::Modified,
+        old_mode: Some(Mode::Regular),
+        new_mode: Some(Mode::Regular),
+        added: 3,
+        removed: 1,
+        is_binary: false,
+        size_bytes: 10,
+        added_bytes: vec![],
+        old_endings: Endings::default(),
+        new_endings: Endings::default(),
+        lfs: Lfs::Nothing,
+        collides_with: None,
+        has_interpreter: false,
+    }
+}
+
+fn draft<'a>(
+    changes: &'a [Change],
+    evidence: &'a str,
+    words: &'a str,
+    base: &'a CommitId,
+) -> Draft<'a> {
+    Draft {
+        issue: 7,
+        changes,
+        left_out: &[],
+        evidence,
+        words,
+        session: "`m` took 2 turns",
+        asked_by: Some("ann"),
+        base_branch: "main",
+        base,
+        digest: "d",
+    }
+}
+
+#[test]
+fn words_of_others_ping_nobody_and_close_nothing() {
+    let hostile = "Closes #5, fixes acme/app#6 and https://git.example/acme/app/issues/8 @ann !9 <!-- x --> ```\n# H\u{202e}\u{200b}\u{0}";
+    for text in
+        [title(hostile, 7), commit_message(hostile, 7), fence(hostile, 500), local_message(hostile)]
+    {
+        let own = text.replace("#7", "");
+        for bad in ["#5", "#6", "@ann", "://", "!9", "<!--", "\u{202e}", "\u{0}"] {
+            assert!(!own.contains(bad), "{bad:?} in {text:?}");
+        }
+    }
+    assert_eq!(title(" \n ", 7), "Proposed change (#7)");
+    assert!(title(&"x".repeat(10_000), 7).chars().count() <= 190);
+}
+
+#[test]
+fn a_fence_is_longer_than_what_it_holds() {
+    let fenced = fence("a\n``````\nb", 100);
+    assert!(fenced.starts_with("```````text\n") && fenced.ends_with("\n```````"), "{fenced}");
+    for (path, expected) in
+        [("a|b", "`a\\|b`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("a\nb\u{1b}", "`a b`")]
+    {
+        assert_eq!(code_span(path), expected);
+    }
+}
+
+#[test]
+fn a_body_never_exceeds_its_limit_and_says_what_it_left_out() {
+    let base = CommitId("0123456789abcdef".into());
+    let changes: Vec<Change> =
+        (0..100).map(|n| change(&format!("{n}/{}", "ü".repeat(300)))).collect();
+    let evidence = format!("| a | b |\n<details>{}</details>", "ü".repeat(70_000));
+    let words = "ü".repeat(70_000);
+    for limit in [2000, 20_000, 65_535, 65_536] {
+        let body = body(&draft(&changes, &evidence, &words, &base), limit);
+        assert!(body.chars().count() <= limit, "{limit}");
+        assert!(body.starts_with("Closes #7\n"));
+    }
+    let body = body(&draft(&changes[..1], &evidence, "words", &base), 65_536);
+    assert!(
+        body.contains("| a | b |")
+            && body.contains("too long for this page")
+            && body.contains("### How it was made")
+    );
+}
+
+#[test]
+fn what_was_left_out_is_named() {
+    let base = CommitId("0123456789abcdef".into());
+    let left_out = [LeftOut { path: "x/".into(), why: Why::Ignored }];
+    let changes = [change("a.rs")];
+    let whole = Draft { left_out: &left_out, ..draft(&changes, "", "", &base) };
+    assert!(
+        body(&whole, 65_536).contains("- left out: `x/` (ignored by the repository's .gitignore)")
+    );
+}
+
+/// Every sentence once, to be read like prose.
+#[test]
+fn every_end_tells_what_to_do_next() {
+    let mut lines = Vec::new();
+    let mut add = |end: End| lines.push(format!("{}: {} {}", end.outcome, end.person, end.next));
+    for why in [NoFix::NoChange, NoFix::Budget] {
+        add(no_fix(why));
+    }
+    for rule in [
+        Rule::RepositoryDisabled,
+        Rule::RepositoryFile,
+        Rule::RepositoryArchived,
+        Rule::PullsDisabled,
+        Rule::IssueClosed,
+        Rule::IssueLocked,
+        Rule::AdderCannotWrite,
+        Rule::AdderUnknown,
+    ] {
+        add(refused(rule, "detail"));
+    }
+    for rule in [
+        Rule::ProtectedPath,
+        Rule::Symlink,
+        Rule::Submodule,
+        Rule::FileMode,
+        Rule::Binary,
+        Rule::LfsPointer,
+        Rule::TooLarge,
+        Rule::LineEndings,
+        Rule::Secret,
+        Rule::PathName,
+    ] {
+        add(refused_patch(&Refusal { rule, path: Some("a/b".into()), detail: "detail".into() }));
+    }
+    for failure in [
+        Failure::ForgeAuth,
+        Failure::ForgeDenied,
+        Failure::ForgeMissing,
+        Failure::ForgeDown,
+        Failure::ForgeAnswer,
+        Failure::BranchTaken,
+        Failure::Git,
+        Failure::ModelDown,
+        Failure::ModelAnswer,
+        Failure::Sandbox,
+        Failure::Internal,
+    ] {
+        add(failed(failure, "chain".into()));
+    }
+    add(cancelled());
+    for is_draft in [true, false] {
+        let pull = Pull {
+            number: 9,
+            link: "http://f/9".into(),
+            is_open: true,
+            is_merged: false,
+            is_draft,
+            title: "t".into(),
+            author: 1,
+        };
+        add(opened(&pull, "WIP:"));
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn the_status_comment_shows_where_the_job_is() {
+    let base = CommitId("0123456789abcdef".into());
+    let mut shown = Vec::new();
+    for stage in Stage::ALL {
+        shown.push(status("k", Some("ann"), Status::Working { stage, base: Some(&base) }));
+    }
+    shown.push(status(
+        "k",
+        None,
+        Status::Waiting { why: "The forge is down.", attempt: 2, attempts: 3 },
+    ));
+    insta::assert_snapshot!(shown.join("\n"));
+}
