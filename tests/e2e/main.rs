@@ -1,6 +1,7 @@
 //! Stories of the whole bot, each from a person's act on a forge to what people see there.
 
 mod commands;
+mod crashes;
 mod endpoint;
 mod failures;
 mod gitea_client;

@@ -309,6 +309,7 @@ pub fn filters() -> Vec<(&'static str, &'static str)> {
     vec![
         (r"\b[0-9a-f]{64}\b", "[digest]"),
         (r"`[0-9a-f]{10}`", "`[commit]`"),
+        (r"diff [0-9a-f]{10}\.", "diff [commit]."),
         (r"\b\d+(\.\d+)? ?m?s\b", "[time]"),
         (r"http://127\.0\.0\.1:\d+", "http://forge.example"),
         (r"in \d+\.\d+s", "in [time]"),

@@ -205,7 +205,7 @@ fn failure_words(failure: Failure) -> (&'static str, &'static str) {
         ),
         Failure::ForgeDown => (
             "The forge did not answer me, several times over.",
-            "Once it answers again, ask again; the operator's log says which call failed.",
+            "The operator's log says which call failed; it may work as soon as the forge answers again.",
         ),
         Failure::ForgeAnswer => (
             "The forge gave me an answer that I do not understand.",

@@ -66,7 +66,7 @@ pub fn body(draft: &Draft<'_>, limit: usize) -> String {
     );
     let foot = foot(draft);
     let words = words(draft.words);
-    let room = limit.saturating_sub(chars(&head) + chars(&foot) + 2);
+    let room = limit.saturating_sub(chars(&head) + chars(&foot) + 40);
     let evidence = if chars(draft.evidence) <= room {
         draft.evidence.to_owned()
     } else {
@@ -82,7 +82,7 @@ pub fn body(draft: &Draft<'_>, limit: usize) -> String {
     };
     let room = room.saturating_sub(chars(&evidence) + 2);
     let words = if chars(&words) <= room { words } else { String::new() };
-    let whole = format!("{head}\n{evidence}\n{words}{foot}");
+    let whole = format!("{head}\n### Tests, run by the bot\n\n{evidence}\n{words}{foot}");
     whole.chars().take(limit).collect()
 }
 

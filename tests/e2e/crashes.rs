@@ -1,0 +1,100 @@
+//! A worker that dies at any stage: the next one finishes the job, and there is still one comment and one draft.
+
+use bot::job::{Outcome, Stage, State};
+use tests::forge::{Fault, Matcher};
+use tests::house::{House, Setup};
+
+/// Works until the job has reached a stage, and then drops the work as a kill would.
+async fn killed_at(house: &House, stage: Stage) {
+    house.clock.advance(house.bot.config.queue.settle);
+    let reached = async {
+        loop {
+            if let Some(row) = house.jobs().await.first()
+                && row.job.state == (State::Running { stage })
+            {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = reached => {}
+        _ = house.step() => panic!("the job ended before {stage:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_at_any_stage_leaves_one_comment_and_one_draft() {
+    for stage in Stage::ALL {
+        let mut setup = Setup::default();
+        // The session begins anew after a crash before its patch was ready.
+        let turns = setup.recording.turns.clone();
+        setup.recording.turns.extend(turns);
+        let house = House::start(setup).await;
+        let issue = house.open_issue().await;
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        killed_at(&house, stage).await;
+        assert!(!house.step().await, "{stage:?}: the lease still holds");
+        house.clock.advance(house.bot.config.queue.lease);
+        // A session that was cut off has used up some turns of the recording, so it may end without a change.
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert!(
+            matches!(end.outcome, Outcome::DraftPr | Outcome::NoFix(_)),
+            "{stage:?}: {}",
+            end.operator
+        );
+        let is_whole = !matches!(stage, Stage::Session);
+        assert!(!is_whole || end.outcome == Outcome::DraftPr, "{stage:?}: {}", end.operator);
+        assert!(house.forge.pulls(&house.repo).len() <= 1, "{stage:?}");
+        assert_eq!(house.status_comments(issue).len(), 1, "{stage:?}");
+        assert_eq!(house.jobs().await.len(), 1, "{stage:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_ready_is_published_without_another_session() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    let push = Matcher::new("POST", "/acme/hours.git/git-receive-pack");
+    house.forge.fault(push, Fault::status(500, "down"), 1);
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.work().await;
+    let asked = house.model.requests().len();
+    house.work_through_retries().await;
+    assert_eq!(house.end().await.outcome, Outcome::DraftPr);
+    assert_eq!(house.model.requests().len(), asked, "no second session");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_label_that_goes_while_the_job_runs_stops_it_before_the_draft() {
+    for (act, outcome) in [("unlabel", "cancelled"), ("close", "refused(issue_closed)")] {
+        let house = House::usual().await;
+        let issue = house.open_issue().await;
+        let ann = house.forge.person("ann");
+        ann.add_label(&house.repo, issue, "hyla").await;
+        house.clock.advance(house.bot.config.queue.settle);
+        let meddle = async {
+            while house.model.requests().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            match act {
+                "close" => drop(ann.close(&house.repo, issue).await),
+                _ => drop(ann.remove_label(&house.repo, issue, "hyla").await),
+            }
+        };
+        tokio::join!(house.step(), meddle);
+        house.work().await;
+        let jobs = house.jobs().await;
+        let State::Ended { end } = &jobs.last().expect("there is a job").job.state else {
+            panic!("{act}")
+        };
+        assert_eq!(end.outcome.to_string(), outcome, "{}", end.operator);
+        assert!(house.forge.pulls(&house.repo).is_empty());
+        assert!(house.forge.branches(&house.repo).len() == 1, "nothing was pushed");
+        house.assert_clean().await;
+    }
+}
