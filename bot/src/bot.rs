@@ -15,10 +15,11 @@ use crate::desk::Desk;
 use crate::folder::Folder;
 use crate::forge::{self, Forge};
 use crate::halt::chain;
-use crate::job::{End, Job, JobId, Subject};
+use crate::job::{End, Job, JobId, Rule};
 use crate::model::Model;
 use crate::model::endpoint::Endpoint;
 use crate::redact::Redactor;
+use crate::reply;
 use crate::sandbox::{self, Sandbox};
 use crate::session::Profile;
 use crate::store::sqlite::Sqlite;
@@ -97,21 +98,26 @@ impl Bot {
         })
     }
 
-    /// The place of an issue, if the bot may work there.
+    /// The place of a job, if the bot may work there.
     ///
     /// # Errors
     /// The forge or the repository is not configured, or the forge does not say who the bot is.
-    pub(crate) async fn place(&self, subject: &Subject) -> Result<Place, Verdict> {
+    pub(crate) async fn place(&self, job: &Job) -> Result<Place, Verdict> {
+        let subject = &job.subject;
+        let closed = |why: String| match job.key {
+            // Nobody knows of a job without a key.
+            None => Verdict::Dropped { why },
+            Some(_) => Verdict::Ended(reply::refused(Rule::RepositoryNotAllowed, &why)),
+        };
         let settings = self.config.forges.get(&subject.forge);
         let (Some(door), Some(settings)) = (self.doors.get(&subject.forge), settings) else {
-            return Err(Verdict::Dropped {
-                why: format!("no forge is called `{}`", subject.forge),
-            });
+            return Err(closed(format!("no forge is called `{}`", subject.forge)));
         };
         if !settings.allows(&subject.repo.to_string()) {
-            let why =
-                format!("`{}` is not among the repositories of `{}`", subject.repo, subject.forge);
-            return Err(Verdict::Dropped { why });
+            return Err(closed(format!(
+                "`{}` is not among the repositories of `{}`",
+                subject.repo, subject.forge
+            )));
         }
         let whoami = || async { Ok::<_, forge::Error>(door.forge.whoami().await?.id) };
         Ok(Place {
@@ -132,6 +138,16 @@ impl Bot {
         Folder::new(self.config.data_dir.join("jobs").join(job.to_string()), self.workshop.owner)
     }
 
+    /// Removes a job's workspaces, once nothing of it runs any more.
+    pub(crate) async fn tidy_up(&self, job: JobId) {
+        let sandbox = &self.workshop.sandbox;
+        match (sandbox.quiet().await, self.folder(job).clear().await) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), _) => tracing::error!(error = %chain(&error), "a command may still run"),
+            (_, Err(error)) => tracing::error!(%error, "a workspace was not removed"),
+        }
+    }
+
     /// A worker of the bot's queue.
     pub fn worker(&self, name: String) -> Worker {
         Worker {
@@ -147,11 +163,12 @@ impl Bot {
 #[async_trait]
 impl Work for Bot {
     async fn job(&self, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-        crate::run::run(self, job, lease, stop).await
+        let verdict = crate::run::run(self, job, lease, stop).await;
+        verdict.map_text(&|text| self.redactor.redact(text))
     }
 
     async fn gave_up(&self, job: &Job, lease: &Lease, end: &End) {
-        match self.place(&job.subject).await {
+        match self.place(job).await {
             Ok(place) => {
                 let mut desk = Desk::new(self, &place, job, lease);
                 desk.close(Verdict::Ended(end.clone())).await;

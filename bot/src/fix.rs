@@ -74,7 +74,7 @@ pub async fn fix(
     let digest = input.digest(&base.commit);
     let repo_file = workshop::repo_file(&base).await??;
     let task = Task { input, digest, repo_file, server_command: None };
-    let folder = Folder::new(scratch.path().join("job"), workshop.owner).make()?;
+    let folder = Folder::new(scratch.path().join("job"), workshop.owner).make().await?;
 
     let worked = workshop
         .session(&task, &base, &folder, &mut |record: &Record| tell(&record.to_string()))
@@ -83,13 +83,13 @@ pub async fn fix(
     let worked = worked?;
     let patch = workshop.patch(&worked, &base, &folder).await?;
     if patch.is_empty() {
-        folder.clear()?;
+        folder.clear().await?;
         say(&format!("No change: {}.\n", worked.ended.reason))?;
         return Ok(Outcome::NoChange);
     }
     say(&patch.text)?;
     if let Err(refusal) = workshop.gate(&patch, &task)? {
-        folder.clear()?;
+        folder.clear().await?;
         say(&format!(
             "\nThe gate refuses this patch by rule `{}`: {refusal}\n",
             crate::job::name_of(&refusal.rule)
@@ -98,7 +98,7 @@ pub async fn fix(
     }
     tell("── running the tests ──\n");
     let evidence = workshop.evidence(&task, &base, &patch, &folder).await?;
-    folder.clear()?;
+    folder.clear().await?;
     say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
     if let Some(branch) = &options.write {
         let settings = &workshop.config.publish;

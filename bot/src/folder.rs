@@ -22,8 +22,8 @@ impl Folder {
     ///
     /// # Errors
     /// The disk does not let it.
-    pub fn make(self) -> std::io::Result<Self> {
-        self.clear()?;
+    pub async fn make(self) -> std::io::Result<Self> {
+        self.clear().await?;
         // The sandbox's user passes through to the workspace and may not look around.
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(self.runs())?;
         Ok(self)
@@ -33,7 +33,13 @@ impl Folder {
     ///
     /// # Errors
     /// Something cannot be removed.
-    pub fn clear(&self) -> std::io::Result<()> {
+    pub async fn clear(&self) -> std::io::Result<()> {
+        let folder = self.clone();
+        let cleared = tokio::task::spawn_blocking(move || folder.clear_blocking()).await;
+        cleared.map_err(std::io::Error::other)?
+    }
+
+    fn clear_blocking(&self) -> std::io::Result<()> {
         let runs = match std::fs::read_dir(self.runs()) {
             Ok(entries) => {
                 entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?

@@ -96,7 +96,7 @@ fn next(row: &Row, now: DateTime<Utc>) -> String {
         State::Running { .. } => String::new(),
         State::Ended { end } => match row.job.pull {
             Some(pull) => format!("pull request {pull}: {}", end.next),
-            None => format!("{} {}", end.operator, end.next),
+            None => format!("{}. {}", end.operator, end.next),
         },
     }
 }

@@ -24,7 +24,7 @@ const BRANCHES_TRIED: u32 = 20;
 
 /// Carries one job as far as it goes, and shows people where that is.
 pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-    let place = match bot.place(&job.subject).await {
+    let place = match bot.place(job).await {
         Ok(place) => place,
         Err(halt) => return halt,
     };
@@ -34,9 +34,7 @@ pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
         () = stop.stopped() => Verdict::Parked,
         end = story(bot, &place, job, &mut desk) => end.map_or_else(|halt| halt, Verdict::Ended),
     };
-    if let Err(error) = bot.folder(job.id).clear() {
-        tracing::error!(%error, "a workspace was not removed");
-    }
+    bot.tidy_up(job.id).await;
     desk.close(verdict).await
 }
 
@@ -53,7 +51,7 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     let task = freeze(bot, place, job, desk, &seen, &base).await?;
 
     desk.enter(Stage::Session, Some(&base.commit)).await?;
-    let folder = bot.folder(job.id).make()?;
+    let folder = bot.folder(job.id).make().await?;
     let worked = bot.workshop.session(&task, &base, &folder, &mut |_| {}).await?;
 
     desk.enter(Stage::Gate, Some(&base.commit)).await?;

@@ -78,6 +78,26 @@ pub enum Verdict {
     LeaseLost,
 }
 
+impl Verdict {
+    /// The same, with every text that may hold somebody else's words passed through `change`.
+    pub fn map_text(self, change: &dyn Fn(&str) -> String) -> Self {
+        let end = |end: End| End {
+            person: change(&end.person),
+            operator: change(&end.operator),
+            next: change(&end.next),
+            ..end
+        };
+        match self {
+            Self::Ended(own) => Self::Ended(end(own)),
+            Self::Dropped { why } => Self::Dropped { why: change(&why) },
+            Self::Retry { why, end: own, after } => {
+                Self::Retry { why: change(&why), end: end(own), after }
+            }
+            Self::Joined(_) | Self::Parked | Self::LeaseLost => self,
+        }
+    }
+}
+
 /// What is done with a job.
 #[async_trait]
 pub trait Work: Send + Sync {

@@ -132,6 +132,8 @@ impl Workshop {
         };
         let budgets = Budgets::from(&self.config.session);
         let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await?;
+        // The time may have been up in the middle of a command.
+        self.sandbox.quiet().await?;
         Ok(Worked { workspace, ended })
     }
 

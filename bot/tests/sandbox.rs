@@ -273,3 +273,25 @@ async fn a_sandbox_that_only_pretends_fails_the_probe() {
         assert!(failed(name), "{name} does not see it: {report:#?}");
     }
 }
+
+#[tokio::test]
+async fn a_workspace_is_quiet_once_the_sandbox_says_so() {
+    let bench = bench(options(|_| {}));
+    for delay in 0..20 {
+        let busy = command("while :; do date >> now; done");
+        tokio::select! {
+            finished = bench.sandbox.run(&bench.workspace, &busy) => panic!("{finished:?}"),
+            () = tokio::time::sleep(Duration::from_millis(delay * 3)) => {}
+        }
+        bench.sandbox.quiet().await.unwrap();
+        let size = || {
+            std::fs::metadata(bench.workspace.root().join("now"))
+                .map(|file| file.len())
+                .unwrap_or(0)
+        };
+        let before = size();
+        std::thread::yield_now();
+        assert_eq!(before, size());
+        assert!(!lives("while :; do date >> now; done"));
+    }
+}

@@ -35,6 +35,10 @@ impl Scripted {
 
 #[async_trait]
 impl Sandbox for Scripted {
+    async fn quiet(&self) -> Result<(), SetupError> {
+        Ok(())
+    }
+
     async fn probe(&self) -> Report {
         Report { backend: "scripted".into(), checks: Vec::new() }
     }
@@ -189,6 +193,10 @@ async fn giving_a_run_up_removes_its_workspace() {
     struct Never(tokio::sync::Notify);
     #[async_trait]
     impl Sandbox for Never {
+        async fn quiet(&self) -> Result<(), SetupError> {
+            Ok(())
+        }
+
         async fn probe(&self) -> Report {
             Report { backend: "never".into(), checks: Vec::new() }
         }

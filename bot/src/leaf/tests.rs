@@ -30,6 +30,10 @@ struct Scripted {
 
 #[async_trait]
 impl Sandbox for Scripted {
+    async fn quiet(&self) -> Result<(), SetupError> {
+        Ok(())
+    }
+
     async fn probe(&self) -> Report {
         Report { backend: "scripted".to_owned(), checks: Vec::new() }
     }

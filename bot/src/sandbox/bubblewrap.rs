@@ -17,7 +17,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::capture::Capture;
 use super::child::{FIRST_FILE, Limits, Orders};
-use super::lifecycle::Running;
+use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
 use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
@@ -34,6 +34,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub(super) struct Bubblewrap {
     options: Options,
     spawner: Spawner,
+    dying: Dying,
     program: Vec<u8>,
     version: String,
 }
@@ -68,11 +69,12 @@ impl Bubblewrap {
         }
         let program = seccomp::program()
             .map_err(|error| unusable(error.to_string(), "run the bot on x86-64 or AArch64"))?;
-        let spawner = Spawner::new().map_err(|source| SetupError::Start {
+        let dying = Dying::new();
+        let spawner = Spawner::new(dying.clone()).map_err(|source| SetupError::Start {
             reason: "its starting thread cannot be made".into(),
             source: Some(source),
         })?;
-        Ok(Self { version: ask("--version")?.trim().to_owned(), options, spawner, program })
+        Ok(Self { version: ask("--version")?.trim().to_owned(), options, spawner, dying, program })
     }
 
     /// Starts one command. Returns it with the reading ends of its two streams.
@@ -212,6 +214,14 @@ impl Sandbox for Bubblewrap {
             }
         };
         Ok(Finished { end, stdout, stderr, elapsed })
+    }
+
+    async fn quiet(&self) -> Result<(), SetupError> {
+        if self.dying.none_left().await {
+            return Ok(());
+        }
+        let reason = "one that was stopped may still run; the log says more".into();
+        Err(SetupError::StillAlive { reason })
     }
 }
 

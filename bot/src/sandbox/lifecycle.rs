@@ -7,19 +7,47 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::sync::watch;
 
 /// How long bubblewrap may take to tell the inner process's number.
 const TOLD: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end every process of a namespace.
 const DEATH: Duration = Duration::from_secs(10);
 
+/// Commands that nobody waits for any more and that are being ended.
+#[derive(Clone)]
+pub(super) struct Dying(Arc<watch::Sender<Count>>);
+
+/// How many there are, and whether the death of one could not be proven.
+#[derive(Default)]
+struct Count {
+    n_dying: usize,
+    is_unproven: bool,
+}
+
+impl Dying {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(Count::default())))
+    }
+
+    /// Returns when there are none left; false if one may still live.
+    pub(super) async fn none_left(&self) -> bool {
+        let mut count = self.0.subscribe();
+        // This value holds the sender, so it cannot be gone.
+        let seen = count.wait_for(|count| count.n_dying == 0).await;
+        seen.is_ok_and(|count| !count.is_unproven)
+    }
+}
+
 /// A started bubblewrap. Dropped, it is ended.
 pub(super) struct Running {
     parts: Option<Parts>,
+    dying: Dying,
 }
 
 struct Parts {
@@ -45,7 +73,7 @@ pub(super) struct Gone {
 
 impl Running {
     /// Takes over a child. `status` is the reading end of its status file.
-    pub(super) fn new(mut child: Child, status: io::PipeReader) -> io::Result<Self> {
+    pub(super) fn new(mut child: Child, status: io::PipeReader, dying: Dying) -> io::Result<Self> {
         let opened = i32::try_from(child.id())
             .ok()
             .and_then(Pid::from_raw)
@@ -56,7 +84,7 @@ impl Running {
             let _ = child.wait();
         })?;
         let status = Status { pipe: status, text: Vec::new(), inner: None };
-        Ok(Self { parts: Some(Parts { child, outer, status }) })
+        Ok(Self { parts: Some(Parts { child, outer, status }), dying })
     }
 
     /// Waits until bubblewrap is gone by itself. Dropping the future changes nothing.
@@ -81,13 +109,24 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(parts) = self.parts.take() else { return };
-        let started = std::thread::Builder::new().name("sandbox-end".into()).spawn(move || {
-            if let Err(error) = end(parts) {
+        self.dying.0.send_modify(|count| count.n_dying += 1);
+        let dying = self.dying.clone();
+        let work = move || {
+            let ended = end(parts);
+            if let Err(error) = &ended {
                 tracing::error!(%error, "cannot prove that a sandboxed command is dead");
             }
-        });
-        if let Err(error) = started {
+            dying.0.send_modify(|count| {
+                count.n_dying -= 1;
+                count.is_unproven |= ended.is_err();
+            });
+        };
+        if let Err(error) = std::thread::Builder::new().name("sandbox-end".into()).spawn(work) {
             tracing::error!(%error, "cannot end a sandboxed command");
+            self.dying.0.send_modify(|count| {
+                count.n_dying -= 1;
+                count.is_unproven = true;
+            });
         }
     }
 }

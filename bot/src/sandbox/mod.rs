@@ -33,6 +33,12 @@ pub trait Sandbox: Send + Sync {
     /// # Errors
     /// The command was not run, or its death could not be proven.
     async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError>;
+
+    /// Returns when every command whose future was dropped is dead. Only then may anybody look at its workspace.
+    ///
+    /// # Errors
+    /// The death of one could not be proven.
+    async fn quiet(&self) -> Result<(), SetupError>;
 }
 
 /// One command.

@@ -13,7 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use tokio::sync::oneshot;
 
 use super::child;
-use super::lifecycle::Running;
+use super::lifecycle::{Dying, Running};
 
 /// What to start.
 pub(super) struct Start {
@@ -36,11 +36,11 @@ pub(super) struct Spawner(Sender<Request>);
 
 impl Spawner {
     /// Starts the thread.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(dying: Dying) -> io::Result<Self> {
         let (sender, receiver) = channel();
         std::thread::Builder::new()
             .name("sandbox-spawner".into())
-            .spawn(move || work(&receiver))?;
+            .spawn(move || work(&receiver, &dying))?;
         Ok(Self(sender))
     }
 
@@ -53,14 +53,14 @@ impl Spawner {
     }
 }
 
-fn work(requests: &Receiver<Request>) {
+fn work(requests: &Receiver<Request>, dying: &Dying) {
     while let Ok((start, answer)) = requests.recv() {
         // If whoever asked is gone, the answer is dropped here, and that ends it.
-        let _ = answer.send(spawn(start));
+        let _ = answer.send(spawn(start, dying.clone()));
     }
 }
 
-fn spawn(start: Start) -> io::Result<Running> {
+fn spawn(start: Start, dying: Dying) -> io::Result<Running> {
     let mut command = Command::new(start.helper);
     let [stdout, stderr] = start.streams;
     let mapping = |(at, parent_fd): (usize, OwnedFd)| FdMapping {
@@ -76,5 +76,5 @@ fn spawn(start: Start) -> io::Result<Running> {
         .stderr(Stdio::from(stderr))
         .fd_mappings(start.files.into_iter().enumerate().map(mapping).collect())
         .map_err(io::Error::other)?;
-    Running::new(command.spawn()?, start.status)
+    Running::new(command.spawn()?, start.status, dying)
 }
