@@ -258,7 +258,7 @@ async fn a_sandbox_that_only_pretends_fails_the_probe() {
         case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac\n\
         shift 3\n\
         echo \"{\\\"child-pid\\\": $$}\" >&4\n\
-        \"$@\"; code=$?\n\
+        \"$@\" 4>&-; code=$?\n\
         echo \"{\\\"exit-code\\\": $code}\" >&4\n\
         exit $code\n";
     std::fs::write(&fake, script).unwrap();

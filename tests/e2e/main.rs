@@ -5,5 +5,6 @@ mod crashes;
 mod endpoint;
 mod failures;
 mod gitea_client;
+mod hostile;
 mod main_job;
 mod trigger;

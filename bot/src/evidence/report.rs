@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Which};
+use crate::reply::{code_span, fence};
 use crate::sandbox::End;
 
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
@@ -28,7 +29,7 @@ pub(super) fn table(evidence: &Evidence) -> String {
         if let Outcome::SetupFailed(ran) | Outcome::Ran(ran) = &run.outcome
             && !ran.output.trim().is_empty()
         {
-            let output = fenced(&cut(&ran.output, SHOWN_CHARS));
+            let output = fence(&cut(&ran.output, SHOWN_CHARS), usize::MAX);
             text.push_str(&format!(
                 "\n<details><summary>Output of run {letter}</summary>\n\n{output}\n</details>\n"
             ));
@@ -160,40 +161,15 @@ fn cut(text: &str, limit_chars: usize) -> String {
     format!("{start}\n[{} characters are left out here]\n{end}", n_chars - limit_chars)
 }
 
-/// A code block whose fence is longer than any run of backticks inside.
-fn fenced(text: &str) -> String {
-    let fence = "`".repeat(longest_run(text).max(2) + 1);
-    format!("{fence}text\n{}\n{fence}", text.trim_end())
-}
-
 /// A command as inline code on one line.
 fn code(command: &str) -> String {
     let line = command.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-    let line = cut(&plain(&line), 300).replace('\n', " ");
-    let fence = "`".repeat(longest_run(&line) + 1);
-    let space = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
-    format!("{fence}{space}{line}{space}{fence}")
-}
-
-fn longest_run(text: &str) -> usize {
-    text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0)
+    code_span(&line)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn output_cannot_leave_its_fence() {
-        let text = "x\n````\n@everyone <details>\n```";
-        let fenced = fenced(text);
-        assert!(fenced.starts_with("`````text\n") && fenced.ends_with("\n`````"), "{fenced}");
-        assert_eq!(
-            code("echo `date`\n@all"),
-            "`` echo `date`; @all ``".replace("`` e", "``e").replace("l ``", "l``")
-        );
-        assert_eq!(code("`x`"), "`` `x` ``");
-    }
 
     #[test]
     fn output_is_plain() {

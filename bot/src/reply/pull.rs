@@ -98,7 +98,7 @@ fn files(changes: &[Change]) -> String {
         };
         let row = format!(
             "| {}{note} | {} | {} |\n",
-            code_span(&change.path),
+            code_span(&change.path).replace('|', "\\|"),
             change.added,
             change.removed
         );

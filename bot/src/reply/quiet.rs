@@ -21,15 +21,15 @@ pub fn fence(text: &str, limit: usize) -> String {
         .chars()
         .filter(|&c| c == '\n' || c == '\t' || visible_or_space(c) == Some(c))
         .collect();
-    let text = cut(&unlinked(visible.trim()), limit);
+    let text = cut(&unlinked(visible.trim_matches('\n').trim_end()), limit);
     let ticks = "`".repeat(longest_run(&text, '`').max(2) + 1);
     format!("{ticks}text\n{text}\n{ticks}")
 }
 
-/// A code span that also stands inside a table cell: a path or a name, at most 200 characters.
+/// A code span: a path, a name or a command, at most 200 characters. Inside a table, `|` must be escaped besides.
 pub fn code_span(text: &str) -> String {
     let visible: String = text.chars().filter_map(visible_or_space).collect();
-    let text = cut(&visible, 200).replace('|', "\\|");
+    let text = cut(&visible, 200);
     let ticks = "`".repeat(longest_run(&text, '`') + 1);
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{ticks}{pad}{text}{pad}{ticks}")
