@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::checkout::Mirrors;
 use crate::clock::Clock;
 use crate::desk::Desk;
-use crate::folder::Folder;
+use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{End, Job, JobId, Rule};
@@ -26,6 +26,7 @@ use crate::store::sqlite::Sqlite;
 use crate::store::{Lease, Store};
 use crate::worker::{Stop, Verdict, Work, Worker};
 use crate::workshop::Workshop;
+use crate::workspace::Owner;
 
 /// Everything that outlives a job.
 pub struct Bot {
@@ -75,8 +76,9 @@ impl Bot {
         helper: PathBuf,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
+        let workshop = workshop(&config, secrets, helper, Arc::clone(&clock))?;
         let data = &config.data_dir;
-        make_folder(data)?;
+        make_folders(data, workshop.owner)?;
         let mut doors = BTreeMap::new();
         for (name, settings) in &config.forges {
             let Some(own) = secrets.forges.get(name) else {
@@ -89,7 +91,7 @@ impl Bot {
         Ok(Self {
             store,
             mirrors: Mirrors::new(data.join("mirrors")),
-            workshop: workshop(&config, secrets, helper, Arc::clone(&clock))?,
+            workshop,
             redactor: Redactor::new(&secrets.all()),
             wake: Arc::new(Notify::new()),
             clock,
@@ -249,12 +251,14 @@ pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<
     }
 }
 
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
+/// Makes the data folder: the way to the workspaces, and beside it the mirrors, which only the service may see.
+fn make_folders(data: &Path, owner: Owner) -> anyhow::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        // The sandbox's user passes through to the workspaces and may not look around.
-        .mode(0o711)
-        .create(folder)
-        .with_context(|| format!("cannot make the data folder `{}`", folder.display()))
+    let mirrors = data.join("mirrors");
+    make_way(&data.join("jobs"), owner)
+        .and_then(|()| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&mirrors))
+        .with_context(|| {
+            let folder = data.display();
+            format!("cannot write the data folder `{folder}`; make it, and give it to the service's user")
+        })
 }

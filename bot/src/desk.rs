@@ -7,7 +7,7 @@ use crate::forge;
 use crate::halt::chain;
 use crate::job::{Ask, CommitId, Job, Stage};
 use crate::reply::{self, Status};
-use crate::store::Lease;
+use crate::store::{Error, Lease};
 use crate::worker::Verdict;
 
 /// The writing side of one job.
@@ -81,6 +81,14 @@ impl<'a> Desk<'a> {
 
     /// Shows how the job ended, or that it will be tried again, and passes the verdict on.
     pub(crate) async fn close(&mut self, verdict: Verdict) -> Verdict {
+        // A worker that lost its lease says nothing more: the next one does.
+        let until = self.bot.clock.now() + self.bot.config.queue.lease;
+        let is_last_word = matches!(verdict, Verdict::Ended(_) | Verdict::Retry { .. });
+        if is_last_word
+            && let Err(Error::LostLease { .. }) = self.bot.store.renew(self.lease, until).await
+        {
+            return Verdict::LeaseLost;
+        }
         let attempts = self.bot.config.queue.attempts;
         let shown = match &verdict {
             Verdict::Ended(end) => self.show(Status::Ended(end)).await,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use chrono::{DateTime, Utc};
 
 use crate::checkout::Mirrors;
-use crate::folder::Folder;
+use crate::folder::{Folder, open_way};
 use crate::input::Input;
 use crate::publish::{self, Author};
 use crate::reply;
@@ -57,7 +57,10 @@ pub async fn fix(
         .prefix("hyla-fix-")
         .tempdir()
         .context("cannot make a folder for the work")?;
-    let mirrors = Mirrors::new(scratch.path().join("mirrors"));
+    let private =
+        tempfile::tempdir_in(scratch.path()).context("cannot make a folder for the work")?;
+    open_way(scratch.path(), workshop.owner).context("cannot make a folder for the work")?;
+    let mirrors = Mirrors::new(private.path().to_owned());
     let local = mirrors.adopt_local(&options.repo).await?;
     if local.has_uncommitted_changes {
         tell(

@@ -1,6 +1,7 @@
 //! A job's own folder: what stays (transcript, patch) and what goes when the job stops (workspaces).
 
-use std::os::unix::fs::DirBuilderExt;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::workspace::{Owner, Workspace};
@@ -24,9 +25,22 @@ impl Folder {
     /// The disk does not let it.
     pub async fn make(self) -> std::io::Result<Self> {
         self.clear().await?;
-        // The sandbox's user passes through to the workspace and may not look around.
-        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(self.runs())?;
+        make_way(&self.runs(), self.owner)?;
         Ok(self)
+    }
+
+    /// Writes a file of the folder that stays, for the service alone.
+    ///
+    /// # Errors
+    /// The disk says no.
+    pub fn keep(path: &Path, text: &str) -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(text.as_bytes())
     }
 
     /// Removes every workspace in it; transcript and patch stay.
@@ -80,5 +94,30 @@ impl Folder {
     /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+}
+
+/// Makes a folder on the way to workspaces.
+///
+/// # Errors
+/// The disk says no.
+pub fn make_way(folder: &Path, owner: Owner) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(way_mode(owner)).create(folder)
+}
+
+/// Opens a folder that is on the way to workspaces.
+///
+/// # Errors
+/// The folder is not ours.
+pub fn open_way(folder: &Path, owner: Owner) -> std::io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(way_mode(owner)))
+}
+
+/// A patched bubblewrap resolves the way to a workspace as the sandbox's user, so he must be let through and see names.
+/// What lies beside the way has permissions of its own.
+fn way_mode(owner: Owner) -> u32 {
+    match owner {
+        Owner::Service => 0o700,
+        Owner::Sandbox { .. } => 0o755,
     }
 }

@@ -253,6 +253,8 @@ async fn open_draft(
     ready: &Ready,
 ) -> Result<End, Verdict> {
     let repo = &job.subject.repo;
+    // Whoever lost the lease learns it here, before anything is published.
+    bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
     let earlier = place.forge.pull_by_head(repo, &ready.base_branch, &ready.branch).await?;
     let pull = match earlier {
         Some(pull) if pull.author == place.own_id => pull,

@@ -26,6 +26,8 @@ const DATABASE_REST: Duration = Duration::from_secs(5);
 /// How long it sleeps at most: another process on this machine may have queued a job.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
+const SHORTEST_SLEEP: Duration = Duration::from_millis(500);
+
 /// Says to stop: the service ends, or the lease is lost.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(CancellationToken);
@@ -175,7 +177,7 @@ impl Worker {
             Ok(Some(due)) => {
                 let wait = (due - self.clock.now()).to_std().unwrap_or(Duration::ZERO);
                 // A due job that cannot be claimed waits for another job of its issue.
-                wait.clamp(Duration::from_millis(100), LONGEST_SLEEP)
+                wait.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
             }
             Ok(None) | Err(_) => LONGEST_SLEEP,
         }

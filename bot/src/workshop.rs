@@ -171,7 +171,7 @@ impl Workshop {
         let path = folder.patch();
         if !patch.is_empty() {
             let text = self.redactor.redact(&patch.text);
-            std::fs::write(&path, text).map_err(|source| Error::Disk { path, source })?;
+            Folder::keep(&path, &text).map_err(|source| Error::Disk { path, source })?;
         }
         Ok(patch)
     }

@@ -23,6 +23,7 @@ fn options(change: impl FnOnce(&mut config::Sandbox)) -> Options {
 
 fn bench(options: Options) -> Bench {
     let folder = tempfile::tempdir().unwrap();
+    bot::folder::open_way(folder.path(), sandbox::workspace_owner(&options)).unwrap();
     let owner = sandbox::workspace_owner(&options);
     let workspace = Workspace::create(&folder.path().join("w"), owner).unwrap();
     Bench { sandbox: sandbox::build(options).unwrap(), workspace, _folder: folder }

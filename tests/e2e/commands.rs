@@ -7,7 +7,7 @@ use std::time::Duration;
 use bot::forge::Permission;
 use tests::forge::{Dialect, FakeForge};
 use tests::house::{
-    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary,
+    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
 use tests::model::{MODEL, ModelServer, PATIENCE, Recording};
 use tokio::process::Command;
@@ -138,9 +138,7 @@ async fn outside() -> Outside {
     }
     let token = forge.token_for("hyla");
     let model = ModelServer::start(demo_recording()).await.expect("it starts");
-    let folder = tempfile::tempdir().expect("the temp folder can be written");
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))
-        .expect("it is ours");
+    let folder = way();
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let port = socket.local_addr().expect("it is bound").port();
     let text = configuration(folder.path(), &forge, &model.url(), &token);

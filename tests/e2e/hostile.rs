@@ -137,7 +137,7 @@ async fn file_tools_stay_inside() {
             serde_json::json!({ "file_path": ".git/config", "old_string": "[core]", "new_string": "[x]" }),
         ),
         bash(
-            "cat /etc/shadow /root/* /proc/1/environ; env; ls /; ls /var /home /run; getent hosts git.example; exec 9<>/dev/tcp/127.0.0.1/80",
+            "cat /etc/shadow ~root/x /proc/1/environ; env; ls /; ls /var /home /run; getent hosts git.example; exec 9<>/dev/tcp/127.0.0.1/80",
         ),
     ];
     let (house, _) = session(calls, "Done.").await;

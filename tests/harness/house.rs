@@ -116,8 +116,7 @@ impl House {
         forge.add_label(&repo, "hyla");
         let token = forge.token_for("hyla");
         let model = ModelServer::start(setup.recording).await.expect("loopback has a free port");
-        let folder = tempfile::tempdir().expect("the temp folder can be written");
-        open_up(folder.path());
+        let folder = way();
         let text = configuration(folder.path(), &forge, &model.url(), &token);
         let file = folder.path().join("hyla.toml");
         std::fs::write(&file, text).expect("the temp folder can be written");
@@ -284,10 +283,15 @@ pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &s
     )
 }
 
-/// Lets the sandbox's user pass through.
-fn open_up(folder: &Path) {
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))
-        .expect("the folder is ours");
+/// A temporary folder that workspaces may lie in: the sandbox's user sees the way to them.
+///
+/// # Panics
+/// The folder for temporary files cannot be written.
+pub fn way() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("the temp folder can be written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), mode).expect("the folder is ours");
+    folder
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {

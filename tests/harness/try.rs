@@ -14,7 +14,7 @@ use bot::model::endpoint::Endpoint;
 use clap::Parser;
 use tests::forge::{Dialect, FakeForge};
 use tests::house::{
-    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary,
+    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
 use tests::model::ModelServer;
 
@@ -59,8 +59,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let recorded = ModelServer::start(demo_recording()).await?;
     let is_recorded = arguments.endpoint.is_none();
     let endpoint = arguments.endpoint.map_or(recorded.url(), String::from);
-    let folder = tempfile::tempdir()?;
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
+    let folder = way();
     let mut text = configuration(folder.path(), &forge, &endpoint, &token);
     if is_recorded {
         say(
