@@ -34,6 +34,11 @@ pub async fn sandbox(sandbox: &dyn Sandbox) -> Vec<Line> {
 /// Looks at the model's server and at every forge and repository.
 pub async fn outside(bot: &Bot) -> Vec<Line> {
     let mut lines = vec![model(bot).await];
+    if bot.config.forges.is_empty() {
+        let detail =
+            "none is configured: add a section `[forge.NAME]`, as `config/example.toml` shows";
+        lines.push(line("forge".into(), Verdict::Fails, detail.into()));
+    }
     for (name, forge) in bot.forges() {
         let subject = format!("forge {name}");
         match forge.whoami().await {
@@ -91,7 +96,10 @@ async fn model(bot: &Bot) -> Line {
         Ok(None) => {
             line(subject, Verdict::Warns, "it answers, but does not tell its context".into())
         }
-        Err(error) => line(subject, Verdict::Fails, chain(&error)),
+        Err(error) => {
+            let next = "start the server, or set `model.endpoint` and `model.name`";
+            line(subject, Verdict::Fails, format!("{}; {next}", chain(&error)))
+        }
     }
 }
 

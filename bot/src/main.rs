@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use bot::bot::{Bot, check_window, prove, workshop};
 use bot::clock::{Clock, System};
+use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::store::{Store, sqlite::Sqlite};
 use bot::worker::Stop;
@@ -112,7 +113,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
 fn told(error: &anyhow::Error) -> ExitCode {
-    eprintln!("hyla: {error:#}");
+    eprintln!("hyla: {}", chain(error.as_ref()));
     ExitCode::FAILURE
 }
 
@@ -207,8 +208,11 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
     let database = config.data_dir.join("hyla.db");
-    let store = Sqlite::open(&database).await?;
-    let rows = store.jobs(limit).await?;
+    // Looking makes nothing: a database appears when the service first runs.
+    let rows = match database.exists() {
+        true => Sqlite::open(&database).await?.jobs(limit).await?,
+        false => Vec::new(),
+    };
     say(&if json {
         format!("{:#}\n", jobs::json(&rows))
     } else {

@@ -32,12 +32,12 @@ pub async fn serve(
     secrets: &Secrets,
     quit: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let router = router(&bot, secrets)?;
     let address = bot.config.server.listen;
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on `{address}`"))?;
     tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
-    let router = router(&bot, secrets)?;
     let stop = Stop::default();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=bot.config.queue.workers {

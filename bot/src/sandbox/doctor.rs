@@ -199,7 +199,10 @@ fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries) {
     report.add(
         "identity",
         is_own,
-        format!("a file made inside belongs to {owner:?}, expected {expected}"),
+        match owner {
+            Ok(uid) => format!("a file made inside belongs to user {uid}, expected {expected}"),
+            Err(error) => format!("the file made inside cannot be seen: {error}"),
+        },
     );
     report.add(
         "filter",
@@ -226,7 +229,7 @@ fn judge_environment(report: &mut Report, said: &Said, options: &Options) {
     report.add(
         "empty-environment",
         is_clean,
-        format!("unexpected variables: {}; {}", strange.join(" "), said.shown(&["init_bytes"])),
+        format!("unexpected variables: {}; {}", listed(&strange), said.shown(&["init_bytes"])),
     );
     report.add("no-open-files", said.is("files", "0 1 2"), said.shown(&["files"]));
 }
@@ -239,7 +242,7 @@ fn judge_sight(report: &mut Report, said: &Said) {
     report.add(
         "no-host-files",
         seen.is_empty() && said.tried("see:"),
-        format!("visible: {}", seen.join(" ")),
+        format!("visible: {}", listed(&seen)),
     );
     let few = said
         .0
@@ -252,7 +255,7 @@ fn judge_sight(report: &mut Report, said: &Said) {
     report.add(
         "writes-only-its-own",
         only_own,
-        format!("written: {}; {}", written.join(" "), said.shown(&["own_write"])),
+        format!("written: {}; {}", listed(&written), said.shown(&["own_write"])),
     );
 }
 
@@ -272,6 +275,10 @@ fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox) {
         is_limited,
         said.shown(&["core", "open_files", "processes_limit", "file_kib", "tmp_bytes"]),
     );
+}
+
+fn listed(words: &[&str]) -> String {
+    if words.is_empty() { "nothing".into() } else { words.join(" ") }
 }
 
 /// What a command leaves in the background goes with it, and a command that would sleep ends at its time limit.
