@@ -9,7 +9,7 @@ use tests::forge::{Dialect, FakeForge};
 use tests::house::{
     WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
-use tests::model::{MODEL, ModelServer, PATIENCE, Recording};
+use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tokio::process::Command;
 
 struct Ran {
@@ -130,6 +130,10 @@ struct Outside {
 }
 
 async fn outside() -> Outside {
+    outside_with(demo_recording()).await
+}
+
+async fn outside_with(recording: Recording) -> Outside {
     let forge = FakeForge::start(Dialect::Forgejo15).await;
     let repo = forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
     for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
@@ -137,7 +141,7 @@ async fn outside() -> Outside {
         forge.set_permission(&repo, login, permission);
     }
     let token = forge.token_for("hyla");
-    let model = ModelServer::start(demo_recording()).await.expect("it starts");
+    let model = ModelServer::start(recording).await.expect("it starts");
     let folder = way();
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let port = socket.local_addr().expect("it is bound").port();
@@ -203,6 +207,57 @@ async fn the_service_does_the_main_job_and_stops_when_told() {
     assert!(status.success(), "{log}");
     let token = std::fs::read_to_string(outside.folder.path().join("token")).expect("it is ours");
     assert!(!log.contains(&token) && !log.contains(WEBHOOK_SECRET), "a secret is in the log");
+    outside.forge.assert_clean();
+}
+
+/// Whether any process on this machine has these words in its command line.
+fn lives(words: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("Linux has it").filter_map(Result::ok);
+    processes.map(|entry| entry.path().join("cmdline")).any(|path| {
+        let line = std::fs::read(path).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+    })
+}
+
+#[tokio::test]
+async fn a_killed_service_leaves_no_process_and_the_next_one_finishes_the_job() {
+    let sleep = Call {
+        name: "Bash".into(),
+        arguments: r#"{"command": "setsid sleep 4720 & sleep 4720"}"#.into(),
+    };
+    let mut recording = demo_recording();
+    recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
+    let outside = outside_with(recording).await;
+    let short = "\n[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
+    let text = std::fs::read_to_string(&outside.file).expect("it is ours");
+    std::fs::write(&outside.file, text + short).expect("it is ours");
+    let repo = "acme/hours".parse().expect("that is a name");
+    let serve = || {
+        let arguments = ["serve", "--config", &outside.file];
+        let mut command = Command::new(hyla_binary());
+        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command.spawn().expect("it starts")
+    };
+    let mut first = serve();
+    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", outside.port)).is_ok()).await;
+    let hook = format!("http://127.0.0.1:{}/hooks/main", outside.port);
+    outside.forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+    let (title, body) = demo_issue();
+    let ann = outside.forge.person("ann");
+    let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
+    until("the agent sleeps", || lives("sleep 4720")).await;
+
+    first.kill().await.expect("it is ours");
+    until("the agent is dead", || !lives("sleep 4720")).await;
+    let mut second = serve();
+    until("the draft is announced", || {
+        let comments = outside.forge.comments(&repo, issue);
+        comments.iter().any(|comment| comment.body.contains("Hyla: draft ready"))
+    })
+    .await;
+    assert_eq!(outside.forge.comments(&repo, issue).len(), 1);
+    assert_eq!(outside.forge.pulls(&repo).len(), 1);
+    second.kill().await.expect("it is ours");
     outside.forge.assert_clean();
 }
 

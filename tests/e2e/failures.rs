@@ -18,6 +18,7 @@ fn short() -> Setup {
         recording: Recording { turns },
         files: [("a.txt", "good\n"), ("README.md", "a\n")].into(),
         change: Box::new(|config| {
+            config.queue.attempts = 2;
             for forge in config.forges.values_mut() {
                 forge.timeout = Duration::from_millis(400);
             }

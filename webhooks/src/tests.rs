@@ -189,6 +189,17 @@ async fn a_body_above_the_limit_is_413() {
 }
 
 #[tokio::test]
+async fn a_body_that_does_not_come_is_408() {
+    let inbox = Arc::new(Kept::default());
+    let options = Options { body_timeout: Duration::from_millis(10), ..options(&["first"]) };
+    let router = router(options, inbox as Arc<dyn Inbox>).unwrap();
+    let first = futures_util::stream::iter([Ok::<_, std::io::Error>("{")]);
+    let never = futures_util::StreamExt::chain(first, futures_util::stream::pending());
+    let response = router.oneshot(request(Body::from_stream(never), "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+}
+
+#[tokio::test]
 async fn what_cannot_be_kept_is_503() {
     let inbox = Arc::new(Kept { is_broken: true, ..Kept::default() });
     let (status, body) = send(&inbox, request(LABEL, &sign("first", LABEL.as_bytes()))).await;
