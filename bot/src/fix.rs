@@ -1,13 +1,13 @@
 //! `hyla fix`: the session, the gate and the evidence of a job on a folder of this machine, with no forge. It writes
 //! nothing into that folder unless it is asked for a branch.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use chrono::{DateTime, Utc};
 
-use crate::checkout::Mirrors;
+use crate::checkout::{Base, Mirrors};
 use crate::folder::{Folder, open_way};
 use crate::input::Input;
 use crate::publish::{self, Author};
@@ -69,7 +69,7 @@ pub async fn fix(
     }
     let base = local.base;
     let input = Input {
-        title: title.clone(),
+        title,
         body,
         comments: Vec::new(),
         instructions: workshop::instructions(&base).await?,
@@ -78,36 +78,44 @@ pub async fn fix(
     let repo_file = workshop::repo_file(&base).await??;
     let task = Task { input, digest, repo_file, server_command: None };
     let folder = Folder::new(scratch.path().join("job"), workshop.owner).make().await?;
+    let outcome = attempt(workshop, options, &task, &base, &folder, now).await;
+    // Whatever the agent made, it must not outlive the command.
+    workshop.sandbox.quiet().await?;
+    folder.clear().await.context("cannot remove the workspace")?;
+    outcome
+}
 
-    let worked = workshop
-        .session(&task, &base, &folder, &mut |record: &Record| tell(&record.to_string()))
-        .await;
+async fn attempt(
+    workshop: &Workshop,
+    options: &Options,
+    task: &Task,
+    base: &Base,
+    folder: &Folder,
+    now: DateTime<Utc>,
+) -> anyhow::Result<Outcome> {
+    let mut watch = |record: &Record| tell(&record.to_string());
+    let worked = workshop.session(task, base, folder, &mut watch).await;
     keep(&folder.transcript(), options.transcript.as_deref())?;
     let worked = worked?;
-    let patch = workshop.patch(&worked, &base, &folder).await?;
+    let patch = workshop.patch(&worked, base, folder).await?;
     if patch.is_empty() {
-        folder.clear().await?;
         say(&format!("No change: {}.\n", worked.ended.reason))?;
         return Ok(Outcome::NoChange);
     }
-    say(&patch.text)?;
-    if let Err(refusal) = workshop.gate(&patch, &task)? {
-        folder.clear().await?;
-        say(&format!(
-            "\nThe gate refuses this patch by rule `{}`: {refusal}\n",
-            crate::job::name_of(&refusal.rule)
-        ))?;
+    say(&shown(&patch.text))?;
+    if let Err(refusal) = workshop.gate(&patch, task)? {
+        let rule = crate::job::name_of(&refusal.rule);
+        say(&format!("\nThe gate refuses this patch by rule `{rule}`: {refusal}\n"))?;
         return Ok(Outcome::Refused);
     }
     tell("── running the tests ──\n");
-    let evidence = workshop.evidence(&task, &base, &patch, &folder).await?;
-    folder.clear().await?;
+    let evidence = workshop.evidence(task, base, &patch, folder).await?;
     say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
     if let Some(branch) = &options.write {
         let settings = &workshop.config.publish;
         let author =
             Author { name: settings.author_name.clone(), email: settings.author_email.clone() };
-        let message = reply::local_message(&title);
+        let message = reply::local_message(&task.input.title);
         let commit = publish::commit(&base.mirror, &patch, &message, &author, now).await?;
         publish::write_branch(&options.repo, &base.mirror, &commit, branch).await?;
         say(&format!(
@@ -116,6 +124,14 @@ pub async fn fix(
         ))?;
     }
     Ok(Outcome::Patch)
+}
+
+/// A patch as it is for a program that reads it, and without control characters for a terminal.
+fn shown(patch: &str) -> String {
+    if !std::io::stdout().is_terminal() {
+        return patch.to_owned();
+    }
+    patch.lines().map(|line| reply::plain(line) + "\n").collect()
 }
 
 /// Title and text of an issue in a file.
