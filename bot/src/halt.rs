@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use crate::job::Failure;
+use crate::job::{Failure, Rule};
 use crate::worker::Verdict;
 use crate::workshop;
 use crate::{checkout, evidence, forge, model, patch, publish, reply, sandbox, session, store};
@@ -84,6 +84,10 @@ impl From<std::io::Error> for Verdict {
 
 impl From<workshop::Error> for Verdict {
     fn from(error: workshop::Error) -> Self {
+        // What the agent left is nothing that broke.
+        if let workshop::Error::Patch(too_many @ patch::Error::TooMany { .. }) = &error {
+            return Self::Ended(reply::refused(Rule::TooLarge, &chain(too_many)));
+        }
         let (failure, may_retry) = judge(&error);
         halt(failure, &error, may_retry, None)
     }
@@ -96,6 +100,7 @@ fn judge(error: &workshop::Error) -> (Failure, bool) {
         | workshop::Error::Evidence(evidence::Error::Checkout(error)) => {
             (error.failure(), error.may_retry())
         }
+        workshop::Error::Patch(error) => (error.failure(), false),
         workshop::Error::Session(session::Error::Model(error)) => model_failure(error),
         workshop::Error::Session(session::Error::Sandbox(error))
         | workshop::Error::Sandbox(error)
@@ -103,9 +108,8 @@ fn judge(error: &workshop::Error) -> (Failure, bool) {
         workshop::Error::Session(session::Error::Transcript(_)) | workshop::Error::Disk { .. } => {
             (Failure::Internal, true)
         }
-        workshop::Error::Patch(_) | workshop::Error::Evidence(_) | workshop::Error::Pattern(_) => {
-            (Failure::Internal, false)
-        }
+        workshop::Error::Evidence(error) => (error.failure(), false),
+        workshop::Error::Pattern(_) => (Failure::Internal, false),
     }
 }
 
