@@ -101,7 +101,9 @@ fn main() -> ExitCode {
         return sandbox::child::main();
     }
     let arguments = Arguments::parse();
-    if let Err(error) = telemetry::init(config::log_filter().as_deref()) {
+    // `fix` shows its session itself.
+    let usual = matches!(arguments.command, Commands::Fix(_)).then(|| "warn".to_owned());
+    if let Err(error) = telemetry::init(config::log_filter().or(usual).as_deref()) {
         return told(&anyhow::Error::from(error).context("cannot use the filter in `HYLA_LOG`"));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -7,7 +7,7 @@ const ZERO_WIDTH_SPACE: char = '\u{200b}';
 pub fn line(text: &str, limit: usize) -> String {
     let visible: String = text.chars().filter_map(visible_or_space).collect();
     let words: Vec<&str> = visible.split_whitespace().collect();
-    cut(&unlinked(&words.join(" ")), limit)
+    cut(&unmarked(&unlinked(&words.join(" "))), limit)
 }
 
 /// One line for a terminal: no control or invisible characters.
@@ -46,17 +46,29 @@ fn visible_or_space(c: char) -> Option<char> {
     (!c.is_control() && !invisible).then_some(c)
 }
 
-/// Breaks what a forge would turn into a mention, a reference or a closing keyword, and HTML comments.
+/// Breaks what a forge would turn into a mention or a reference, even where it looks into code.
 fn unlinked(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
         out.push(c);
-        // `@name`, `#7`, `!7`, `owner/repo#7` and links to issues all need one of these to be unbroken.
-        if matches!(c, '@' | '#' | '!' | '<') {
+        let next = rest.peek();
+        let links = match c {
+            '@' => next.is_some_and(|c| c.is_alphanumeric()),
+            '#' | '!' => next.is_some_and(char::is_ascii_digit),
+            _ => false,
+        };
+        if links {
             out.push(ZERO_WIDTH_SPACE);
         }
     }
-    out.replace("://", &format!(":{ZERO_WIDTH_SPACE}//"))
+    out
+}
+
+/// Breaks addresses and markup as well, for words that stand outside of code.
+fn unmarked(text: &str) -> String {
+    let text = text.replace("://", &format!(":{ZERO_WIDTH_SPACE}//"));
+    text.replace('<', &format!("<{ZERO_WIDTH_SPACE}"))
 }
 
 fn cut(text: &str, limit: usize) -> String {

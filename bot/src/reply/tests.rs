@@ -46,14 +46,18 @@ fn draft<'a>(
 #[test]
 fn words_of_others_ping_nobody_and_close_nothing() {
     let hostile = "Closes #5, fixes acme/app#6 and https://git.example/acme/app/issues/8 @ann !9 <!-- x --> ```\n# H\u{202e}\u{200b}\u{0}";
-    for text in
-        [title(hostile, 7), commit_message(hostile, 7), fence(hostile, 500), local_message(hostile)]
-    {
+    for text in [title(hostile, 7), commit_message(hostile, 7), local_message(hostile)] {
         let own = text.replace("#7", "");
         for bad in ["#5", "#6", "@ann", "://", "!9", "<!--", "\u{202e}", "\u{0}"] {
             assert!(!own.contains(bad), "{bad:?} in {text:?}");
         }
     }
+    let fenced = fence(hostile, 500);
+    for bad in ["#5", "#6", "@ann", "!9", "\u{202e}", "\u{0}"] {
+        assert!(!fenced.contains(bad), "{bad:?} in {fenced:?}");
+    }
+    let honest = "assert 1 != 2 @ 3 # 4 <a> http://x";
+    assert!(fence(honest, 500).contains(honest));
     assert_eq!(title(" \n ", 7), "Proposed change (#7)");
     assert!(title(&"x".repeat(10_000), 7).chars().count() <= 190);
 }
