@@ -1,6 +1,8 @@
 //! A worker that dies at any stage: the next one finishes the job, and there is still one comment and one draft.
 
+use bot::bot::Bot;
 use bot::job::{Outcome, Stage, State};
+use bot::worker::Stop;
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
 
@@ -29,25 +31,17 @@ async fn a_worker_that_dies_at_any_stage_leaves_one_comment_and_one_draft() {
     for stage in Stage::ALL {
         let mut setup = Setup::default();
         // The session begins anew after a crash before its patch was ready.
-        let turns = setup.recording.turns.clone();
-        setup.recording.turns.extend(turns);
+        setup.recording.each_conversation = true;
         let house = House::start(setup).await;
         let issue = house.open_issue().await;
         house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
         killed_at(&house, stage).await;
         assert!(!house.step().await, "{stage:?}: the lease still holds");
         house.clock.advance(house.bot.config.queue.lease);
-        // A session that was cut off has used up some turns of the recording, so it may end without a change.
         house.work_through_retries().await;
         let end = house.end().await;
-        assert!(
-            matches!(end.outcome, Outcome::DraftPr | Outcome::NoFix(_)),
-            "{stage:?}: {}",
-            end.operator
-        );
-        let is_whole = !matches!(stage, Stage::Session);
-        assert!(!is_whole || end.outcome == Outcome::DraftPr, "{stage:?}: {}", end.operator);
-        assert!(house.forge.pulls(&house.repo).len() <= 1, "{stage:?}");
+        assert_eq!(end.outcome, Outcome::DraftPr, "{stage:?}: {}", end.operator);
+        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{stage:?}");
         assert_eq!(house.status_comments(issue).len(), 1, "{stage:?}");
         assert_eq!(house.jobs().await.len(), 1, "{stage:?}");
         house.assert_clean().await;
@@ -97,4 +91,34 @@ async fn a_label_that_goes_while_the_job_runs_stops_it_before_the_draft() {
         assert!(house.forge.branches(&house.repo).len() == 1, "nothing was pushed");
         house.assert_clean().await;
     }
+}
+
+#[tokio::test]
+async fn two_bots_on_one_ledger_share_the_work_and_repeat_none_of_it() {
+    let mut setup = Setup::default();
+    setup.recording.each_conversation = true;
+    let house = House::start(setup).await;
+    let second = house.second_bot().await;
+    let mut issues = Vec::new();
+    for _ in 0..4 {
+        let issue = house.open_issue().await;
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        issues.push(issue);
+    }
+    house.clock.advance(house.bot.config.queue.settle);
+    let stop = Stop::default();
+    let workers = [house.bot.worker("one".into()), second.worker("two".into())];
+    let bots: [&Bot; 2] = [&house.bot, &second];
+    let both = workers.iter().zip(bots).map(|(worker, bot)| async {
+        while worker.step(bot, &stop).await.expect("the store answers") {}
+    });
+    futures_util::future::join_all(both).await;
+    let heads: Vec<String> =
+        house.forge.pulls(&house.repo).into_iter().map(|pull| pull.head).collect();
+    assert_eq!(heads.len(), 4, "{heads:?}");
+    for issue in issues {
+        assert_eq!(house.status_comments(issue).len(), 1, "issue {issue}");
+        assert!(heads.contains(&format!("hyla/issue-{issue}-1")), "{heads:?}");
+    }
+    house.assert_clean().await;
 }

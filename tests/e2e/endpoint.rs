@@ -36,7 +36,7 @@ fn settings(server: &ModelServer) -> config::Model {
 }
 
 async fn turn(turns: Vec<Turn>) -> (Result<Reply, Error>, ModelServer, Vec<Piece>) {
-    let server = ModelServer::start(Recording { turns }).await.unwrap();
+    let server = ModelServer::start(Recording { turns, ..Recording::default() }).await.unwrap();
     let key = "key-123456".into();
     let endpoint = Endpoint::new(settings(&server), Some(&key)).unwrap();
     let mut pieces = Vec::new();

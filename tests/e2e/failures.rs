@@ -15,7 +15,7 @@ fn short() -> Setup {
     };
     let turns = vec![Turn { calls: vec![call], ..Turn::default() }];
     Setup {
-        recording: Recording { turns },
+        recording: Recording { turns, ..Recording::default() },
         files: [("a.txt", "good\n"), ("README.md", "a\n")].into(),
         change: Box::new(|config| {
             config.queue.attempts = 2;
@@ -29,7 +29,7 @@ fn short() -> Setup {
 
 fn model(turns: Vec<Turn>) -> Setup {
     Setup {
-        recording: Recording { turns },
+        recording: Recording { turns, ..Recording::default() },
         change: Box::new(|config| {
             config.model.idle_timeout = Duration::from_millis(400);
             config.queue.attempts = 2;

@@ -17,7 +17,11 @@ async fn session(calls: Vec<Call>, words: &str) -> (House, u64) {
     let mut turns: Vec<Turn> =
         calls.into_iter().map(|call| Turn { calls: vec![call], ..Turn::default() }).collect();
     turns.push(Turn { content: words.into(), ..Turn::default() });
-    let house = House::start(Setup { recording: Recording { turns }, ..Setup::default() }).await;
+    let house = House::start(Setup {
+        recording: Recording { turns, ..Recording::default() },
+        ..Setup::default()
+    })
+    .await;
     let issue = house.labelled_and_worked().await;
     (house, issue)
 }

@@ -77,8 +77,7 @@ async fn duplicates_replays_and_bursts_make_one_draft() {
 #[tokio::test]
 async fn a_second_ask_makes_a_second_branch_and_leaves_the_first_alone() {
     let mut setup = Setup::default();
-    let turns = setup.recording.turns.clone();
-    setup.recording.turns.extend(turns);
+    setup.recording.each_conversation = true;
     let house = House::start(setup).await;
     let issue = house.labelled_and_worked().await;
     let first = house.forge.branches(&house.repo);

@@ -138,6 +138,19 @@ impl House {
         Self { forge, model, bot, clock, repo, token, hook, folder, server }
     }
 
+    /// A second bot on the same data, as a second process on this machine would be.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub async fn second_bot(&self) -> Bot {
+        let config = self.bot.config.clone();
+        let secrets = config.secrets(&self.folder.path().join("hyla.toml"));
+        let secrets = secrets.expect("the secrets of tests are there");
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let bot = Bot::open(config, &secrets, hyla_binary(), clock).await;
+        bot.expect("the second bot of tests opens")
+    }
+
     /// The folder with configuration and data.
     pub fn folder(&self) -> &Path {
         self.folder.path()

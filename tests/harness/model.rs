@@ -30,6 +30,9 @@ const PIECE_CHARS: usize = 24;
 pub struct Recording {
     /// One for each request.
     pub turns: Vec<Turn>,
+    /// Whether each conversation plays it from its beginning; otherwise it is played once, whoever asks.
+    #[serde(default)]
+    pub each_conversation: bool,
 }
 
 /// One turn.
@@ -190,10 +193,12 @@ async fn complete(
     let turn = {
         let mut log = shared.log();
         log.violations.extend(violations(&request));
+        log.n_played += 1;
+        let at =
+            if shared.recording.each_conversation { n_answers(&request) } else { log.n_played - 1 };
         log.requests.push(request);
         log.headers.push(headers);
-        log.n_played += 1;
-        shared.recording.turns.get(log.n_played - 1).cloned()
+        shared.recording.turns.get(at).cloned()
     };
     let turn = turn
         .unwrap_or_else(|| Turn { content: "The recording is over.".into(), ..Turn::default() });
@@ -214,6 +219,12 @@ async fn complete(
         }
         Some(Fault::Endless) => endless(),
     }
+}
+
+/// How often the model has answered in a conversation.
+fn n_answers(request: &Value) -> usize {
+    let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    messages.iter().filter(|message| message["role"] == "assistant").count()
 }
 
 fn endless() -> Response {
