@@ -299,6 +299,7 @@ fn violations(request: &Value) -> Vec<String> {
     }
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
     let mut open: HashSet<String> = HashSet::new();
+    let mut known: HashSet<String> = HashSet::new();
     for (number, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
         let expected =
@@ -322,7 +323,9 @@ fn violations(request: &Value) -> Vec<String> {
             if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
                 wrong.push(format!("message {number} has a call without arguments"));
             }
-            if !open.insert(call["id"].as_str().unwrap_or_default().to_owned()) {
+            let id = call["id"].as_str().unwrap_or_default().to_owned();
+            open.insert(id.clone());
+            if !known.insert(id) {
                 wrong.push(format!("message {number} repeats a call's id"));
             }
         }

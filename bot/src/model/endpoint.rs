@@ -170,7 +170,7 @@ impl Endpoint {
     async fn read(
         &self,
         response: Response,
-        n_calls_before: usize,
+        known: &[&str],
         pieces: &mut (dyn FnMut(Piece) + Send),
     ) -> Result<Reply, Error> {
         let answer = |reason: String| Error::Answer {
@@ -216,7 +216,7 @@ impl Endpoint {
         if let Some(data) = rest.filter(|data| !is_done && data.trim() != "[DONE]") {
             gather.take(&data, pieces).map_err(answer)?;
         }
-        gather.reply(n_calls_before, pieces).map_err(answer)
+        gather.reply(known, pieces).map_err(answer)
     }
 
     async fn json(&self, address: String) -> Result<Option<Value>, Error> {
@@ -254,10 +254,10 @@ impl Model for Endpoint {
         request: &Request,
         pieces: &mut (dyn FnMut(Piece) + Send),
     ) -> Result<Reply, Error> {
-        let n_calls_before = request.messages.iter().map(n_calls).sum();
+        let known: Vec<&str> = request.messages.iter().flat_map(call_ids).collect();
         let turn = async {
             let response = self.send(request).await?;
-            self.read(response, n_calls_before, pieces).await
+            self.read(response, &known, pieces).await
         };
         let limit = self.settings.turn_timeout;
         let late = |_| Error::Silent { endpoint: self.base.clone(), silent: limit };
@@ -301,10 +301,10 @@ impl Model for Endpoint {
     }
 }
 
-fn n_calls(message: &Message) -> usize {
+fn call_ids(message: &Message) -> Vec<&str> {
     match message {
-        Message::Assistant { calls, .. } => calls.len(),
-        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
+        Message::Assistant { calls, .. } => calls.iter().map(|call| call.id.as_str()).collect(),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => Vec::new(),
     }
 }
 

@@ -164,10 +164,11 @@ impl Gather {
         self.stop.is_some()
     }
 
-    /// The whole turn. `n_calls_before` makes ids unique in a conversation where the server gave none.
+    /// The whole turn. `known` are the ids of the conversation's earlier calls: a server that repeats one, or gives none,
+    /// gets a new one.
     pub(super) fn reply(
         self,
-        n_calls_before: usize,
+        known: &[&str],
         pieces: &mut dyn FnMut(Piece),
     ) -> Result<Reply, String> {
         let Some(stop) = self.stop else {
@@ -181,9 +182,10 @@ impl Gather {
         let (reasoning, content) = split_thoughts(self.reasoning, self.content);
         let mut calls: Vec<ToolCall> = Vec::new();
         for (number, partial) in self.calls.into_iter().enumerate() {
-            let is_new = !partial.id.is_empty() && calls.iter().all(|call| call.id != partial.id);
-            let id =
-                if is_new { partial.id } else { format!("call_{}", n_calls_before + number + 1) };
+            let is_new = !partial.id.is_empty()
+                && !known.contains(&partial.id.as_str())
+                && calls.iter().all(|call| call.id != partial.id);
+            let id = if is_new { partial.id } else { format!("call_{}", known.len() + number + 1) };
             let call = ToolCall { id, name: partial.name, arguments: partial.arguments };
             pieces(Piece::Call(call.clone()));
             calls.push(call);
@@ -216,7 +218,7 @@ mod tests {
         for event in events {
             gather.take(event, &mut |_| {})?;
         }
-        gather.reply(0, &mut |_| {})
+        gather.reply(&[], &mut |_| {})
     }
 
     #[test]
