@@ -29,12 +29,11 @@ can() { if eval "$2" >/dev/null 2>&1; then say "$1" yes; else say "$1" no; fi; }
 while read -r key value rest; do
   case $key in Uid:) say uid "$value";; CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:) say "${key%:}" "$value";; esac
 done </proc/self/status
-while read -r key value rest; do case $key in Seccomp:) say init_seccomp "$value";; esac; done </proc/1/status
 say names "$(compgen -e | sort | tr '\n' ' ')"
 say init_bytes "$(tr -d '\0' </proc/1/environ | wc -c)"
 say devices "$(sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/net/dev | tr '\n' ' ')"
 say processes "$(ls -d /proc/[0-9]* | wc -l)"
-ls /proc/$$/fd >/tmp/files; say files "$(tr '\n' ' ' </tmp/files)"
+ls /proc/$$/fd >/workspace/files; say files "$(tr '\n' ' ' </workspace/files)"
 can tcp "exec 9<>/dev/tcp/127.0.0.1/PORT"
 for path in / /usr /etc /dev /proc/sys/kernel/hostname /run /var; do
   can "write:$path" "echo x >'$path/hyla-canary' || echo x >'$path'"
@@ -48,6 +47,13 @@ can setuid 'chmod 4755 /workspace/canary'
 can ring 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
 say tmp_bytes "$(($(stat -f -c '%b * %S' /tmp)))"
+# Bubblewrap's own process takes the filter a moment after it has started the command.
+for n in $(seq 40); do
+  while read -r key value rest; do case $key in Seccomp:) init=$value;; esac; done </proc/1/status
+  [ "$init" = 2 ] && break
+  sleep 0.05
+done
+say init_seccomp "$init"
 exit 7
 "#;
 
