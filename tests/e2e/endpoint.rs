@@ -8,6 +8,7 @@ use bot::model::endpoint::Endpoint;
 use bot::model::{Error, Model};
 use engine::{Message, Piece, Reply, Request, Sampling, Stop, Tool};
 use tests::model::{Call, Fault, MODEL, ModelServer, Recording, Turn};
+use tests::tls::TlsServer;
 
 fn request() -> Request {
     Request {
@@ -155,4 +156,25 @@ async fn the_context_window_and_the_models_name_are_checked() {
         config::Model { endpoint: "http://127.0.0.1:9/v1".parse().unwrap(), ..settings(&server) };
     let error = Endpoint::new(nobody, None).unwrap().context_window().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_where_it_is_configured() {
+    let list = format!("{{\"data\": [{{\"id\": \"{MODEL}\", \"max_model_len\": 4096}}]}}");
+    let Some(server) = TlsServer::start(&[("v1/models", &list)]) else {
+        eprintln!("skipped: there is no openssl command");
+        return;
+    };
+    let mut settings = config::Model {
+        endpoint: format!("{}/v1", server.url()).parse().unwrap(),
+        name: MODEL.into(),
+        ..config::Model::default()
+    };
+    let error = Endpoint::new(settings.clone(), None).unwrap().context_window().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    settings.ca_file = Some(server.ca_file());
+    let window = Endpoint::new(settings.clone(), None).unwrap().context_window().await.unwrap();
+    assert_eq!(window, Some(4096));
+    settings.ca_file = Some("/no/such/file".into());
+    assert!(Endpoint::new(settings, None).is_err());
 }

@@ -3,3 +3,4 @@
 pub mod forge;
 pub mod house;
 pub mod model;
+pub mod tls;
