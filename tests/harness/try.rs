@@ -185,12 +185,12 @@ fn show(forge: &FakeForge, repo: &RepoName) -> anyhow::Result<()> {
     };
     let line = "─".repeat(72);
     say(&format!(
-        "\n{line}\nPull request #{} ({}): {}\n{line}\n{}\n{line}\n{}{line}\n",
+        "\n{line}\nPull request #{} ({}): {}\n{line}\n{}\n{line}\n{}\n{line}\n",
         pull.number,
         if pull.is_draft { "draft" } else { "not a draft" },
         pull.title,
         pull.body,
-        forge.diff(repo, pull.number),
+        forge.diff(repo, pull.number).trim_end(),
     ));
     Ok(())
 }
