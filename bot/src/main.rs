@@ -151,7 +151,7 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     }
     config.forges.clear();
     let secrets = config.secrets(file)?;
-    let workshop = workshop(&config, &secrets, helper()?, Arc::new(System))?;
+    let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
     prove(workshop.sandbox.as_ref()).await?;
     workshop.model.context_window().await.with_context(|| {
         format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
@@ -238,13 +238,13 @@ fn run_transcript(file: &Path, job: i64) -> anyhow::Result<ExitCode> {
 async fn open(file: &Path) -> anyhow::Result<(Arc<Bot>, Secrets)> {
     let config = config::load(file)?;
     let secrets = config.secrets(file)?;
-    let bot = Bot::open(config, &secrets, helper()?, Arc::new(System)).await?;
+    let bot = Bot::open(config, &secrets, helper(), Arc::new(System)).await?;
     Ok((Arc::new(bot), secrets))
 }
 
-/// This very binary: the sandbox starts it again.
-fn helper() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("cannot find the `hyla` binary itself")
+/// This very binary, which the sandbox starts again: by a name that still holds when an upgrade has replaced the file.
+fn helper() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
 }
 
 /// Ready when the service is asked to stop.

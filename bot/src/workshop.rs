@@ -22,8 +22,10 @@ use crate::sandbox::{Access, Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
 use crate::workspace::{Owner, Workspace};
 
-/// Bytes of `.hyla.toml` and `AGENTS.md` that are read at most.
+/// Bytes of `.hyla.toml` at most; a real one has some hundred.
 const REPOSITORY_FILE_BYTES: u64 = 64 << 10;
+/// Bytes of `AGENTS.md` that are read at most; the input keeps far less of it.
+const INSTRUCTIONS_BYTES: u64 = 4 << 20;
 /// Bytes kept of each stream of the setup command.
 const SETUP_BYTES: usize = 16 << 10;
 
@@ -239,21 +241,26 @@ impl Worked {
 /// # Errors
 /// The commit cannot be read.
 pub async fn repo_file(base: &Base) -> Result<Result<RepoFile, config::Error>, checkout::Error> {
-    Ok(match text_at(base, ".hyla.toml").await? {
-        Some(text) => config::parse_repo_file(&text),
-        None => Ok(RepoFile::default()),
-    })
+    const NAME: &str = ".hyla.toml";
+    let bytes = match base.mirror.file_at(&base.commit, NAME, REPOSITORY_FILE_BYTES).await {
+        Ok(bytes) => bytes.unwrap_or_default(),
+        Err(error @ checkout::Error::FileTooLarge { .. }) => {
+            let (file, key) = (NAME.into(), String::new());
+            return Ok(Err(config::Error { file, key, reason: error.to_string() }));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(config::parse_repo_file(&String::from_utf8_lossy(&bytes)))
 }
 
-/// The repository's instructions for agents at the base commit.
+/// The repository's instructions for agents at the base commit. What no model could read is none.
 ///
 /// # Errors
 /// The commit cannot be read.
 pub async fn instructions(base: &Base) -> Result<Option<String>, checkout::Error> {
-    text_at(base, "AGENTS.md").await
-}
-
-async fn text_at(base: &Base, path: &str) -> Result<Option<String>, checkout::Error> {
-    let bytes = base.mirror.file_at(&base.commit, path, REPOSITORY_FILE_BYTES).await?;
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    match base.mirror.file_at(&base.commit, "AGENTS.md", INSTRUCTIONS_BYTES).await {
+        Ok(bytes) => Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
+        Err(checkout::Error::FileTooLarge { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

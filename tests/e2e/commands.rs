@@ -5,6 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bot::forge::Permission;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tests::forge::{Dialect, FakeForge};
 use tests::house::{
     WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
@@ -195,10 +197,7 @@ async fn the_service_does_the_main_job_and_stops_when_told() {
     let transcript = hyla(&["transcript", "1", "--config", &outside.file]).await;
     assert!(transcript.stdout.contains("▶ Edit"), "{}", transcript.stderr);
 
-    let pid = nix::unistd::Pid::from_raw(
-        i32::try_from(service.id().expect("it runs")).expect("it is a pid"),
-    );
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    send(&service, Signal::SIGTERM);
     let status = tokio::time::timeout(PATIENCE, service.wait())
         .await
         .expect("it stops")
@@ -208,6 +207,11 @@ async fn the_service_does_the_main_job_and_stops_when_told() {
     let token = std::fs::read_to_string(outside.folder.path().join("token")).expect("it is ours");
     assert!(!log.contains(&token) && !log.contains(WEBHOOK_SECRET), "a secret is in the log");
     outside.forge.assert_clean();
+}
+
+fn send(service: &tokio::process::Child, signal: Signal) {
+    let number = i32::try_from(service.id().expect("it runs")).expect("it is a pid");
+    kill(Pid::from_raw(number), signal).expect("it is ours");
 }
 
 /// Whether any process on this machine has these words in its command line.
@@ -220,7 +224,13 @@ fn lives(words: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_killed_service_leaves_no_process_and_the_next_one_finishes_the_job() {
+async fn a_service_that_ends_leaves_no_process_and_the_next_one_finishes_the_job() {
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        ended_by(signal).await;
+    }
+}
+
+async fn ended_by(signal: Signal) {
     let sleep = Call {
         name: "Bash".into(),
         arguments: r#"{"command": "setsid sleep 4720 & sleep 4720"}"#.into(),
@@ -247,7 +257,8 @@ async fn a_killed_service_leaves_no_process_and_the_next_one_finishes_the_job() 
     let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
     until("the agent sleeps", || lives("sleep 4720")).await;
 
-    first.kill().await.expect("it is ours");
+    send(&first, signal);
+    first.wait().await.expect("it is ours");
     until("the agent is dead", || !lives("sleep 4720")).await;
     let mut second = serve();
     until("the draft is announced", || {

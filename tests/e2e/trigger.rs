@@ -116,13 +116,15 @@ async fn what_asks_for_nothing_leaves_no_trace() {
 
 #[tokio::test]
 async fn a_repository_that_says_no_or_is_no_place_to_work_is_left_alone() {
-    let off = |text: &'static str| Setup {
+    let huge = "# ".repeat(40_000);
+    let off = |text: &str| Setup {
         files: [("a.txt", "a\n"), (".hyla.toml", text)].into(),
         ..Setup::default()
     };
     let cases = [
         ("switched off", off("enabled = false\n"), Rule::RepositoryDisabled),
         ("not understood", off("label = 1\n"), Rule::RepositoryFile),
+        ("absurd", off(&huge), Rule::RepositoryFile),
         ("no pull requests", Setup::default(), Rule::PullsDisabled),
     ];
     for (name, setup, rule) in cases {
@@ -163,5 +165,20 @@ async fn the_bots_user_needs_no_more_than_write_access() {
     house.forge.set_permission(&house.repo, "hyla", Permission::Write);
     house.labelled_and_worked().await;
     assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn instructions_for_agents_reach_the_model_cut_to_size() {
+    let long = "Write tests first.\n".repeat(10_000);
+    let files = [("a.txt", "a\n"), ("AGENTS.md", long.as_str())].into();
+    let house = House::start(Setup { files, ..Setup::default() }).await;
+    house.labelled_and_worked().await;
+    let task = house.model.requests()[0]["messages"][1]["content"].as_str().unwrap().to_owned();
+    assert!(
+        task.contains("AGENTS.md says:\nWrite tests first.")
+            && task.contains("characters left out")
+    );
+    assert!(task.len() < 25_000, "{}", task.len());
     house.assert_clean().await;
 }
