@@ -65,11 +65,30 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
+    /// Look at a model's folder.
+    #[command(subcommand)]
+    Model(Model),
     /// Show the session of a job.
     #[command(after_help = "Example: hyla transcript 12")]
     Transcript {
         /// The job's number.
         job: i64,
+    },
+}
+
+#[derive(Subcommand)]
+enum Model {
+    /// Print a model's shape, its size, and the memory that it needs; every tensor is checked to be there.
+    #[command(after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768")]
+    Info {
+        /// The folder with config.json and safetensors files.
+        folder: PathBuf,
+        /// Tokens of context to compute the memory for.
+        #[arg(long, default_value_t = 131_072)]
+        context: u64,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -127,6 +146,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Run { issue } => run_one(file, issue).await,
         Commands::Doctor { json } => run_doctor(file, json).await,
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
+        Commands::Model(Model::Info { folder, context, json }) => {
+            run_model_info(&folder, context, json)
+        }
         Commands::Transcript { job } => run_transcript(file, job),
     }
 }
@@ -220,6 +242,19 @@ async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCod
     } else {
         jobs::table(&rows, System.now(), WIDTH)
     })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_model_info(folder: &Path, context: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let summary = engine::Summary::read(folder)?;
+    if json {
+        let mut value = serde_json::to_value(&summary)?;
+        value["context_tokens"] = context.into();
+        value["bytes_at_context"] = summary.bytes_at(context).into();
+        say(&format!("{value:#}\n"))?;
+    } else {
+        say(&summary.text(context))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,9 +1,19 @@
 //! Text in, text and tool calls out. This crate promises one model family, Qwen3.5, behind plain data types:
 //! a [`Request`] goes in, [`Piece`]s stream out, a [`Reply`] closes the turn.
 //!
-//! It knows no job, no git and no forge, and it starts no runtime. The backends are not part of it yet: the bot
-//! reaches a model through an OpenAI-compatible endpoint that speaks these same types.
+//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder and computes logits
+//! in plain f32 ([`portable`]); it does not yet turn them into text. The bot reaches a model through an
+//! OpenAI-compatible endpoint that speaks these same types.
 
+mod checkpoint;
+mod error;
+pub mod portable;
 mod request;
+mod shape;
+mod summary;
 
+pub use checkpoint::{Checkpoint, Expected, Totals, expected};
+pub use error::Error;
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
+pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
+pub use summary::Summary;

@@ -1,0 +1,45 @@
+//! What can be wrong with a model's folder. Every error names the file, and the key or the tensor where there is one.
+
+use std::path::PathBuf;
+
+/// Why a model cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read `{}`", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("cannot use `{}`: {reason}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A key of `config.json` has a value that this engine does not know.
+    #[error("cannot use `{}`: `{key}`: {reason}", file.display())]
+    Key {
+        /// The file.
+        file: PathBuf,
+        /// The key.
+        key: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// A tensor is missing, unknown, or not what it should be.
+    #[error("cannot use `{}`: tensor `{tensor}`: {reason}", file.display())]
+    Tensor {
+        /// The file that holds it, or the folder if none does.
+        file: PathBuf,
+        /// Its name.
+        tensor: String,
+        /// What is wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,217 @@
+//! A folder that is not in order is named by file, and by key or tensor.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use engine::{Checkpoint, Shape, Summary};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+
+fn fixture(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// A copy of a small model that a test spoils.
+fn copy(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture(name)).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    folder
+}
+
+fn error(folder: &Path) -> String {
+    match Summary::read(folder) {
+        Ok(_) => "accepted".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_config_that_asks_for_something_else_is_refused_by_key() {
+    for (key, value, expected) in [
+        ("model_type", json!("llama"), "`model_type`: `llama`"),
+        ("hidden_act", json!("gelu"), "`hidden_act`"),
+        ("attention_bias", json!(true), "`attention_bias`"),
+        ("output_gate_type", json!("sigmoid"), "`output_gate_type`"),
+        ("layer_types", json!(["linear_attention"]), "1 entries for 4 layers"),
+        ("layer_types", json!(["linear_attention", "sliding", "x", "y"]), "`layer_types`"),
+        ("hidden_size", json!(0), "`hidden_size`"),
+        ("hidden_size", json!(1e300), "`hidden_size`"),
+        ("hidden_size", Value::Null, "`hidden_size`"),
+        ("num_hidden_layers", json!(100_000), "`num_hidden_layers`"),
+        ("num_attention_heads", json!(3), "`num_attention_heads`"),
+        ("linear_num_value_heads", json!(3), "`linear_num_value_heads`"),
+        ("rms_norm_eps", json!(-1), "`rms_norm_eps`"),
+        ("rope_parameters", json!({ "rope_theta": 1e7, "rope_type": "yarn" }), "rope_type"),
+        (
+            "rope_parameters",
+            json!({ "rope_theta": 1e7, "partial_rotary_factor": 0.01 }),
+            "partial_rotary_factor",
+        ),
+        ("rope_parameters", json!({}), "rope_theta"),
+    ] {
+        let folder = copy("tiny0");
+        let file = folder.path().join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        config[key] = value.clone();
+        std::fs::write(&file, config.to_string()).unwrap();
+        let error = error(folder.path());
+        assert!(
+            error.contains(expected) && error.contains("config.json"),
+            "{key} = {value} gave: {error}"
+        );
+    }
+}
+
+/// Tensors by name: type, dimensions, bytes.
+type All = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+type Change = Box<dyn Fn(&mut All)>;
+
+/// Rewrites the one file of tiny0 with its tensors changed.
+fn rewrite(folder: &Path, change: impl Fn(&mut All)) {
+    let file = folder.join("model.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut all: All = tensors
+        .tensors()
+        .into_iter()
+        .map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec())))
+        .collect();
+    change(&mut all);
+    let views = all.iter().map(|(name, (dtype, shape, data))| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap())
+    });
+    std::fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+#[test]
+fn a_tensor_that_is_not_in_order_is_named() {
+    let gate = "model.layers.1.mlp.gate_proj.weight";
+    let cases: Vec<(&str, Change)> = vec![
+        (
+            "layers.1.mlp.gate_proj.weight`: it is missing",
+            Box::new(move |all| drop(all.remove(gate))),
+        ),
+        (
+            "`model.layers.9.x`: this model has no such tensor",
+            Box::new(move |all| {
+                drop(all.insert("model.layers.9.x".into(), (Dtype::F32, vec![1], vec![0; 4])))
+            }),
+        ),
+        (
+            "it is [64, 96], expected [96, 64]",
+            Box::new(move |all| all.get_mut(gate).unwrap().1 = vec![64, 96]),
+        ),
+        ("its type is I32", Box::new(move |all| all.get_mut(gate).unwrap().0 = Dtype::I32)),
+        (
+            "it is there twice",
+            Box::new(move |all| {
+                let again = all[gate].clone();
+                all.insert("model.language_model.layers.1.mlp.gate_proj.weight".into(), again);
+            }),
+        ),
+    ];
+    for (expected, change) in cases {
+        let folder = copy("tiny0");
+        rewrite(folder.path(), change);
+        let error = error(folder.path());
+        assert!(error.contains(expected) && error.contains("tensor `"), "{expected} gave: {error}");
+    }
+    for (value, expected) in
+        [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (1e30, "1000000000000000000000000000000")]
+    {
+        let folder = copy("tiny0");
+        rewrite(folder.path(), |all| {
+            all.get_mut(gate).unwrap().2[..4].copy_from_slice(&value.to_le_bytes())
+        });
+        let Err(error) = engine::portable::Model::load(folder.path()) else { panic!("{value}") };
+        let error = error.to_string();
+        assert!(error.contains("gate_proj") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_whole_is_named() {
+    let folder = copy("tiny0");
+    let file = folder.path().join("model.safetensors");
+    let whole = std::fs::read(&file).unwrap();
+    for length in [0, 4, 8, 100, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        assert!(error(folder.path()).contains("model.safetensors"), "{length} bytes");
+    }
+    let mut huge = whole.clone();
+    huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    std::fs::write(&file, &huge).unwrap();
+    assert!(error(folder.path()).contains("no whole safetensors file"));
+    std::fs::remove_file(&file).unwrap();
+    assert!(error(folder.path()).contains("cannot read"));
+
+    let folder = copy("official_layout");
+    let index = folder.path().join("model.safetensors.index.json");
+    let text = std::fs::read_to_string(&index).unwrap();
+    for (from, to, expected) in [
+        (
+            "model.safetensors-00002-of-00002.safetensors",
+            "../x.safetensors",
+            "outside of the folder",
+        ),
+        (
+            "model.safetensors-00002-of-00002.safetensors",
+            "missing.safetensors",
+            "missing.safetensors",
+        ),
+        ("weight_map", "weight_mop", "index.json"),
+    ] {
+        std::fs::write(&index, text.replace(from, to)).unwrap();
+        let error = error(folder.path());
+        assert!(error.contains(expected), "{to} gave: {error}");
+    }
+}
+
+#[test]
+fn an_untied_head_and_other_types_are_read() {
+    let folder = copy("tiny0");
+    let file = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    std::fs::write(&file, text).unwrap();
+    assert!(error(folder.path()).contains("`lm_head.weight`: it is missing"));
+    rewrite(folder.path(), |all| {
+        let head = all["model.embed_tokens.weight"].clone();
+        all.insert("lm_head.weight".into(), head);
+        let (dtype, _, data) = all.get_mut("model.norm.weight").unwrap();
+        *dtype = Dtype::F16;
+        *data = data
+            .chunks_exact(4)
+            .flat_map(|four| {
+                half::f16::from_f32(f32::from_le_bytes(four.try_into().unwrap())).to_le_bytes()
+            })
+            .collect();
+    });
+    assert!(engine::portable::Model::load(folder.path()).is_ok());
+}
+
+/// The published configuration, and the figures of its specification.
+#[test]
+fn the_published_shape_has_the_published_figures() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/fixtures/qwen35/config_qwen3.5-4b.json");
+    if !config.is_file() {
+        eprintln!("skipped: there are no shared fixtures here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(config, folder.path().join("config.json")).unwrap();
+    let shape = Shape::read(folder.path()).unwrap();
+    let tensors = engine::expected(&shape);
+    let parameters: usize =
+        tensors.iter().map(|tensor| tensor.dimensions.iter().product::<usize>()).sum();
+    assert_eq!((tensors.len(), parameters), (426, 4_205_751_296));
+    assert!(Checkpoint::open(folder.path(), &shape).is_err());
+}
