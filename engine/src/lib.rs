@@ -7,6 +7,7 @@
 
 mod checkpoint;
 mod error;
+pub mod parse;
 pub mod portable;
 mod request;
 mod shape;

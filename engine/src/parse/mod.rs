@@ -1,0 +1,257 @@
+//! From what the model generates to reasoning, text and tool calls.
+//!
+//! The think and tool-call marks are tokens of their own, so they arrive here as [`Mark`]s; the same words spelled out in
+//! text are only words. Whatever way the text is cut into pieces, the reply is the same. A call is handed out whole.
+
+mod call;
+mod value;
+
+use crate::{Piece, Reply, Stop, Tool, ToolCall, Usage};
+
+/// How a call begins.
+const FUNCTION: &str = "<function=";
+
+/// A token with a meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// `<think>`
+    ThinkOpen,
+    /// `</think>`
+    ThinkClose,
+    /// `<tool_call>`
+    CallOpen,
+    /// `</tool_call>`
+    CallClose,
+}
+
+impl Mark {
+    /// As it stands in a text.
+    fn text(self) -> &'static str {
+        match self {
+            Self::ThinkOpen => "<think>",
+            Self::ThinkClose => "</think>",
+            Self::CallOpen => "<tool_call>",
+            Self::CallClose => "</tool_call>",
+        }
+    }
+}
+
+/// Where a turn begins: what the prompt's last words opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Inside a think block.
+    Reasoning,
+    /// After an empty think block.
+    Content,
+}
+
+/// Takes a turn as it is generated.
+pub struct Parser<'a> {
+    tools: &'a [Tool],
+    state: State,
+    reasoning: Flow,
+    content: Flow,
+    calls: Vec<ToolCall>,
+    n_earlier_calls: usize,
+}
+
+enum State {
+    Reasoning,
+    /// A call was opened inside the reasoning; whether it is one shows in the text that follows.
+    Doubt(String),
+    Content,
+    /// Text that may begin a call although no mark opened one.
+    Bare(String),
+    Call(String),
+}
+
+/// A text whose white space at the border is held back until more of it comes.
+#[derive(Default)]
+struct Flow {
+    text: String,
+    held: String,
+}
+
+impl Flow {
+    /// Adds text and returns what is certain.
+    fn push(&mut self, text: &str) -> Option<String> {
+        self.held.push_str(text);
+        let end = self.held.trim_end_matches('\n').len();
+        let start = if self.text.is_empty() {
+            end - self.held[..end].trim_start_matches('\n').len()
+        } else {
+            0
+        };
+        if start == end {
+            return None;
+        }
+        let certain = self.held[start..end].to_owned();
+        self.held.drain(..end);
+        self.text.push_str(&certain);
+        Some(certain)
+    }
+}
+
+impl<'a> Parser<'a> {
+    /// A parser for one turn. `n_earlier_calls` numbers the calls on from those of the conversation.
+    pub fn new(start: Start, tools: &'a [Tool], n_earlier_calls: usize) -> Self {
+        let state = match start {
+            Start::Reasoning => State::Reasoning,
+            Start::Content => State::Content,
+        };
+        let (reasoning, content) = (Flow::default(), Flow::default());
+        Self { tools, state, reasoning, content, calls: Vec::new(), n_earlier_calls }
+    }
+
+    /// Takes text.
+    pub fn text(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
+        match &mut self.state {
+            State::Reasoning => {
+                if let Some(certain) = self.reasoning.push(text) {
+                    pieces(Piece::Reasoning(certain));
+                }
+            }
+            State::Doubt(held) => {
+                held.push_str(text);
+                let begun = held.trim_start();
+                if begun.starts_with(FUNCTION) {
+                    self.state = State::Call(std::mem::take(held));
+                } else if !FUNCTION.starts_with(begun) {
+                    let words = Mark::CallOpen.text().to_owned() + held;
+                    self.state = State::Reasoning;
+                    self.text(&words, pieces);
+                }
+            }
+            State::Content => self.content(text, pieces),
+            State::Bare(held) => {
+                held.push_str(text);
+                self.bare(pieces);
+            }
+            State::Call(body) => body.push_str(text),
+        }
+    }
+
+    /// Takes a mark.
+    pub fn mark(&mut self, mark: Mark, pieces: &mut dyn FnMut(Piece)) {
+        match (&mut self.state, mark) {
+            (State::Reasoning, Mark::ThinkOpen) => {}
+            (State::Reasoning, Mark::ThinkClose) => self.state = State::Content,
+            (State::Reasoning, Mark::CallOpen) => self.state = State::Doubt(String::new()),
+            (State::Reasoning, Mark::CallClose) => self.text(mark.text(), pieces),
+            (State::Doubt(held), _) => {
+                let words = Mark::CallOpen.text().to_owned() + held;
+                self.state = State::Reasoning;
+                self.text(&words, pieces);
+                self.mark(mark, pieces);
+            }
+            (State::Content, Mark::CallOpen) => self.state = State::Call(String::new()),
+            (State::Content, Mark::ThinkOpen | Mark::ThinkClose | Mark::CallClose) => {}
+            (State::Bare(_), Mark::CallClose) => self.end_bare(pieces),
+            (State::Bare(_), _) => {
+                self.end_bare(pieces);
+                self.mark(mark, pieces);
+            }
+            (State::Call(_), Mark::CallClose) => self.end_call(pieces),
+            // The words themselves may stand in a value.
+            (State::Call(body), _) => body.push_str(mark.text()),
+        }
+    }
+
+    /// Text of the answer. A call without its mark is held back from its first letter on.
+    fn content(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
+        match find_start(text) {
+            None => self.add_content(text, pieces),
+            Some(at) => {
+                self.add_content(&text[..at], pieces);
+                self.state = State::Bare(text[at..].to_owned());
+                self.bare(pieces);
+            }
+        }
+    }
+
+    /// Decides whether held text is a call: only if it names a declared tool.
+    fn bare(&mut self, pieces: &mut dyn FnMut(Piece)) {
+        let State::Bare(held) = &self.state else { return };
+        let is_possible = match held.strip_prefix(FUNCTION) {
+            None => FUNCTION.starts_with(held.as_str()),
+            Some(rest) => match rest.split_once('>') {
+                None => self.tools.iter().any(|tool| tool.name.starts_with(rest)),
+                Some((name, _)) => self.tools.iter().any(|tool| tool.name == name),
+            },
+        };
+        if is_possible {
+            return;
+        }
+        let State::Bare(held) = std::mem::replace(&mut self.state, State::Content) else { return };
+        // The first letter is certain; a later one may begin a call again.
+        let (first, rest) = held.split_at(held.chars().next().map_or(0, char::len_utf8));
+        self.add_content(first, pieces);
+        self.content(rest, pieces);
+    }
+
+    fn end_bare(&mut self, pieces: &mut dyn FnMut(Piece)) {
+        let State::Bare(held) = std::mem::replace(&mut self.state, State::Content) else { return };
+        match call::parse(&held, self.tools) {
+            Some(call) => self.add_call(call, pieces),
+            None => self.add_content(&held, pieces),
+        }
+    }
+
+    fn end_call(&mut self, pieces: &mut dyn FnMut(Piece)) {
+        let State::Call(body) = std::mem::replace(&mut self.state, State::Content) else { return };
+        match call::parse(&body, self.tools) {
+            Some(call) => self.add_call(call, pieces),
+            // Not a call at all; people and the model's next turn should see what it was.
+            None => self.add_content(&body, pieces),
+        }
+    }
+
+    fn add_content(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
+        if let Some(certain) = self.content.push(text) {
+            pieces(Piece::Text(certain));
+        }
+    }
+
+    fn add_call(&mut self, (name, arguments): (String, String), pieces: &mut dyn FnMut(Piece)) {
+        let id = format!("call_{}", self.n_earlier_calls + self.calls.len() + 1);
+        let call = ToolCall { id, name, arguments };
+        pieces(Piece::Call(call.clone()));
+        self.calls.push(call);
+    }
+
+    /// The whole turn. A call that was cut off is reported only if its own end is there.
+    pub fn finish(
+        mut self,
+        stop: Stop,
+        usage: Option<Usage>,
+        pieces: &mut dyn FnMut(Piece),
+    ) -> Reply {
+        match std::mem::replace(&mut self.state, State::Content) {
+            State::Doubt(held) => {
+                self.state = State::Reasoning;
+                self.text(&(Mark::CallOpen.text().to_owned() + &held), pieces);
+            }
+            State::Bare(held) | State::Call(held) if call::is_complete(&held) => {
+                if let Some(call) = call::parse(&held, self.tools) {
+                    self.add_call(call, pieces);
+                }
+            }
+            State::Bare(held) => self.add_content(&held, pieces),
+            State::Reasoning | State::Content | State::Call(_) => {}
+        }
+        let content =
+            if self.content.text.trim().is_empty() { String::new() } else { self.content.text };
+        Reply { content, reasoning: self.reasoning.text, calls: self.calls, stop, usage }
+    }
+}
+
+/// Where a text may begin `<function=`: whole, or as its last letters.
+fn find_start(text: &str) -> Option<usize> {
+    let starts = text.match_indices('<').map(|(at, _)| at);
+    starts
+        .into_iter()
+        .find(|&at| text[at..].starts_with(FUNCTION) || FUNCTION.starts_with(&text[at..]))
+}
+
+#[cfg(test)]
+mod tests;
