@@ -12,9 +12,11 @@ pub mod portable;
 mod request;
 mod shape;
 mod summary;
+mod template;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
 pub use error::Error;
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
 pub use summary::Summary;
+pub use template::{RenderError, Template};

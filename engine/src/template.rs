@@ -1,0 +1,164 @@
+//! The chat template of a model's folder: messages and tools become the one text that the model was trained to see.
+//!
+//! The template is the folder's own Jinja file. What Python does in it and Rust would do otherwise is done as in Python:
+//! JSON with spaces, `True` and `None`, trimming. It does not yet keep control marks apart that stand in untrusted text.
+
+use std::path::{Path, PathBuf};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind, Value, context};
+use minijinja_contrib::pycompat::unknown_method_callback;
+use serde::Serialize;
+use serde_json::json;
+use serde_json::ser::Formatter;
+
+use crate::{Error, Message, Request};
+
+const NAME: &str = "chat_template.jinja";
+/// Largest template that is read, in bytes; the published one has eight thousand.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// A model's chat template.
+pub struct Template {
+    file: PathBuf,
+    environment: Environment<'static>,
+}
+
+/// Why a conversation has no text.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot render the conversation with `{}`", file.display())]
+pub struct RenderError {
+    /// The template.
+    pub file: PathBuf,
+    /// What the template, or its language, says.
+    #[source]
+    pub source: minijinja::Error,
+}
+
+impl Template {
+    /// Reads the template of a model's folder.
+    ///
+    /// # Errors
+    /// It is not there, or is no Jinja template.
+    pub fn load(folder: &Path) -> Result<Self, Error> {
+        let file = folder.join(NAME);
+        let read = |source| Error::Read { file: file.clone(), source };
+        let size = std::fs::metadata(&file).map_err(read)?.len();
+        if size > FILE_BYTES {
+            let reason = format!("it has {size} bytes, more than {FILE_BYTES}");
+            return Err(Error::File { file, reason });
+        }
+        let text = std::fs::read_to_string(&file).map_err(read)?;
+        Self::parse(&file, text)
+    }
+
+    fn parse(file: &Path, text: String) -> Result<Self, Error> {
+        let mut environment = Environment::new();
+        // As transformers sets it up.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.expect("these are Jinja's own marks"));
+        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_function("raise_exception", raise);
+        environment.add_template_owned(NAME, text).map_err(|error| Error::File {
+            file: file.to_owned(),
+            reason: format!("it is no template: {error}"),
+        })?;
+        Ok(Self { file: file.to_owned(), environment })
+    }
+
+    /// The text of a request, with the words that begin the model's turn.
+    ///
+    /// # Errors
+    /// The template refuses the conversation.
+    pub fn render(&self, request: &Request) -> Result<String, RenderError> {
+        let messages: Vec<serde_json::Value> = request.messages.iter().map(message).collect();
+        let tools: Vec<serde_json::Value> = request
+            .tools
+            .iter()
+            .map(|tool| json!({ "type": "function", "function": tool }))
+            .collect();
+        self.render_values(&context! {
+            messages => Value::from(Serde(messages)),
+            tools => Value::from(Serde(if tools.is_empty() { json!(null) } else { json!(tools) })),
+            add_generation_prompt => true,
+            enable_thinking => request.sampling.thinking,
+        })
+    }
+
+    fn render_values(&self, values: &Value) -> Result<String, RenderError> {
+        let template = self.environment.get_template(NAME);
+        template
+            .and_then(|template| template.render(values))
+            .map_err(|source| RenderError { file: self.file.clone(), source })
+    }
+}
+
+fn message(message: &Message) -> serde_json::Value {
+    match message {
+        Message::System { content } => json!({ "role": "system", "content": content }),
+        Message::User { content } => json!({ "role": "user", "content": content }),
+        Message::Tool { call_id, content } => {
+            json!({ "role": "tool", "tool_call_id": call_id, "content": content })
+        }
+        Message::Assistant { content, reasoning, calls } => {
+            let calls: Vec<serde_json::Value> = calls
+                .iter()
+                .map(|call| {
+                    // Templates walk through the arguments; what the model broke has none.
+                    let arguments: serde_json::Map<String, serde_json::Value> =
+                        serde_json::from_str(&call.arguments).unwrap_or_default();
+                    json!({ "id": call.id, "type": "function",
+                            "function": { "name": call.name, "arguments": arguments } })
+                })
+                .collect();
+            json!({ "role": "assistant", "content": content, "reasoning_content": reasoning, "tool_calls": calls })
+        }
+    }
+}
+
+fn raise(message: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it.
+fn tojson(value: Value) -> Result<Value, minijinja::Error> {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
+    let written = value.serialize(&mut serializer);
+    let failed = |error: String| minijinja::Error::new(ErrorKind::BadSerialization, error);
+    written.map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| failed(error.to_string()))?;
+    Ok(Value::from_safe_string(text))
+}
+
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+    ) -> std::io::Result<()> {
+        writer.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests;
