@@ -6,6 +6,7 @@ needs() {
     command -v git >/dev/null || missing+=(git)
     command -v cmake >/dev/null || missing+=(cmake)
     command -v cc >/dev/null || missing+=(build-essential)
+    command -v openssl >/dev/null || missing+=(openssl)
     command -v pkg-config >/dev/null || missing+=(pkg-config)
     [ -x /usr/bin/python3 ] || missing+=(python3)
     [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
