@@ -80,6 +80,13 @@ pub struct Sampling {
     pub top_k: u32,
     /// Smallest probability kept, relative to the largest.
     pub min_p: f32,
+    /// Taken from the logit of every token that was generated before; 0 is nothing.
+    pub presence_penalty: f32,
+    /// Divides the logit of every token that stands in the conversation, or multiplies it where it is negative; 1 is
+    /// nothing.
+    pub repetition_penalty: f32,
+    /// Makes the drawing repeatable; drawn anew for each turn where it is none.
+    pub seed: Option<u64>,
     /// Tokens at most in this turn, reasoning included.
     pub max_tokens: u32,
     /// Whether the generation prompt opens a think block.
@@ -93,6 +100,9 @@ impl Default for Sampling {
             top_p: 0.95,
             top_k: 20,
             min_p: 0.0,
+            presence_penalty: 0.0,
+            repetition_penalty: 1.0,
+            seed: None,
             max_tokens: 8192,
             thinking: true,
         }

@@ -70,6 +70,7 @@ impl From<&config::Session> for Budgets {
                 min_p: settings.min_p,
                 max_tokens: settings.turn_tokens,
                 thinking: settings.thinking,
+                ..Sampling::default()
             },
         }
     }

@@ -1,0 +1,201 @@
+//! Drawing the next token. Pure: the same seed, position and logits give the same token, whatever else runs.
+//!
+//! The order is that of transformers: penalties, temperature, top-k, top-p over what top-k left, min-p over what top-p
+//! left. Drawing at a position does not depend on having drawn before it, so tokens may be taken back and drawn again.
+
+use std::collections::HashSet;
+
+use crate::Sampling;
+
+/// Draws the tokens of one turn.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    seed: u64,
+    n_ids: usize,
+    seen: HashSet<u32>,
+    generated: HashSet<u32>,
+}
+
+impl Sampler {
+    /// A sampler for one turn. `seed` is used where the request names none; `n_ids` is the number of real token ids, the
+    /// rows behind them are padding and never drawn; `prompt` are the conversation's tokens.
+    pub fn new(sampling: &Sampling, seed: u64, n_ids: usize, prompt: &[u32]) -> Self {
+        Self {
+            seed: sampling.seed.unwrap_or(seed),
+            sampling: sampling.clone(),
+            n_ids,
+            seen: prompt.iter().copied().collect(),
+            generated: HashSet::new(),
+        }
+    }
+
+    /// Notes a token that was generated, for the penalties.
+    pub fn accept(&mut self, id: u32) {
+        self.seen.insert(id);
+        self.generated.insert(id);
+    }
+
+    /// Draws the token at a position of the turn, counted from 0. `logits` has a value for every row of the head.
+    pub fn draw(&self, logits: &[f32], position: u64) -> u32 {
+        let mut candidates: Vec<(u32, f32)> = (0..)
+            .zip(logits)
+            .take(self.n_ids)
+            .map(|(id, &logit)| (id, self.penalised(id, logit)))
+            .collect();
+        // The larger logit first, then the smaller id, so that ties are the same everywhere.
+        let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if self.sampling.temperature <= 0.0 {
+            return candidates.into_iter().min_by(order).map_or(0, |(id, _)| id);
+        }
+        let top_k = usize::try_from(self.sampling.top_k).unwrap_or(usize::MAX);
+        if top_k > 0 && top_k < candidates.len() {
+            candidates.select_nth_unstable_by(top_k, order);
+            candidates.truncate(top_k);
+        }
+        candidates.sort_unstable_by(order);
+        let Some(&(first, largest)) = candidates.first() else { return 0 };
+        let weight = |logit: f32| f64::from((logit - largest) / self.sampling.temperature).exp();
+        let mut weights: Vec<f64> = candidates.iter().map(|(_, logit)| weight(*logit)).collect();
+        weights.truncate(self.kept(&weights));
+        let mut rest = uniform(self.seed, position) * weights.iter().sum::<f64>();
+        for ((id, _), weight) in candidates.iter().zip(&weights) {
+            rest -= weight;
+            if rest < 0.0 {
+                return *id;
+            }
+        }
+        first
+    }
+
+    /// How many of the weights, largest first, top-p and min-p leave; at least one.
+    fn kept(&self, weights: &[f64]) -> usize {
+        let limit = f64::from(self.sampling.top_p) * weights.iter().sum::<f64>();
+        let mut sum = 0.0;
+        // The one that passes the limit is kept.
+        let by_mass = weights.iter().take_while(|weight| {
+            let is_below = sum < limit;
+            sum += **weight;
+            is_below
+        });
+        let smallest = f64::from(self.sampling.min_p) * weights.first().copied().unwrap_or(0.0);
+        by_mass.take_while(|weight| **weight >= smallest).count().max(1)
+    }
+
+    fn penalised(&self, id: u32, logit: f32) -> f32 {
+        if logit.is_nan() {
+            return f32::NEG_INFINITY;
+        }
+        let mut logit = logit;
+        if self.sampling.repetition_penalty != 1.0 && self.seen.contains(&id) {
+            let penalty = self.sampling.repetition_penalty;
+            logit = if logit > 0.0 { logit / penalty } else { logit * penalty };
+        }
+        if self.sampling.presence_penalty != 0.0 && self.generated.contains(&id) {
+            logit -= self.sampling.presence_penalty;
+        }
+        logit
+    }
+}
+
+/// A number from 0 to below 1 for a seed and a position: SplitMix64 (Steele, Lea and Flood, 2014) at that position.
+fn uniform(seed: u64, position: u64) -> f64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    // Seeds that differ by little must not give the same numbers one position apart.
+    let start = mixed(seed.wrapping_add(STEP));
+    let bits = mixed(start.wrapping_add(STEP.wrapping_mul(position.wrapping_add(1))));
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
+    let number = (bits >> 11) as f64 / (1_u64 << 53) as f64;
+    number
+}
+
+fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Log-probabilities of 0.5, 0.3, 0.15, 0.05.
+    fn logits() -> Vec<f32> {
+        [0.5_f32, 0.3, 0.15, 0.05].iter().map(|p| p.ln()).collect()
+    }
+
+    fn sampling() -> Sampling {
+        Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, ..Sampling::default() }
+    }
+
+    /// How often each id is drawn at 20,000 positions, in percent.
+    fn shares(sampling: &Sampling) -> Vec<i64> {
+        let sampler = Sampler::new(sampling, 7, 4, &[]);
+        let mut counts = [0_i64; 4];
+        for position in 0..20_000 {
+            counts[sampler.draw(&logits(), position) as usize] += 1;
+        }
+        counts.iter().map(|count| (count + 100) / 200).collect()
+    }
+
+    fn assert_near(sampling: &Sampling, expected: [i64; 4]) {
+        let shares = shares(sampling);
+        let is_near =
+            shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() <= 1);
+        assert!(is_near, "{shares:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn tokens_are_drawn_as_often_as_their_probability_says() {
+        assert_near(&sampling(), [50, 30, 15, 5]);
+        assert_near(&Sampling { temperature: 0.5, ..sampling() }, [68, 25, 6, 1]);
+        assert_near(&Sampling { top_k: 2, ..sampling() }, [63, 37, 0, 0]);
+        assert_near(&Sampling { top_p: 0.6, ..sampling() }, [63, 37, 0, 0]);
+        assert_near(&Sampling { top_p: 0.5, ..sampling() }, [100, 0, 0, 0]);
+        assert_near(&Sampling { min_p: 0.2, ..sampling() }, [53, 31, 16, 0]);
+        assert_near(&Sampling { top_k: 3, top_p: 0.8, ..sampling() }, [63, 37, 0, 0]);
+        assert_near(&Sampling { temperature: 0.0, ..sampling() }, [100, 0, 0, 0]);
+    }
+
+    #[test]
+    fn penalties_count_what_was_there() {
+        let logits = [2.0, 1.9, -1.0, -1.1];
+        let greedy = Sampling { temperature: 0.0, ..sampling() };
+        let drawn = |sampling: Sampling, prompt: &[u32], generated: &[u32]| {
+            let mut sampler = Sampler::new(&sampling, 0, 4, prompt);
+            generated.iter().for_each(|&id| sampler.accept(id));
+            sampler.draw(&logits, 0)
+        };
+        assert_eq!(drawn(greedy.clone(), &[0], &[0]), 0);
+        let presence = Sampling { presence_penalty: 0.5, ..greedy.clone() };
+        assert_eq!((drawn(presence.clone(), &[0], &[]), drawn(presence, &[], &[0])), (0, 1));
+        let repetition = Sampling { repetition_penalty: 1.5, ..greedy };
+        assert_eq!((drawn(repetition.clone(), &[0], &[]), drawn(repetition, &[0, 1], &[])), (1, 0));
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_and_padding_is_never_drawn() {
+        let draw = |seed: Option<u64>, other: u64| {
+            let sampler = Sampler::new(&Sampling { seed, ..sampling() }, other, 4, &[]);
+            (0..50).map(|position| sampler.draw(&logits(), position)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(Some(3), 1), draw(Some(3), 2));
+        assert_ne!(draw(Some(3), 1), draw(Some(4), 1));
+        assert_ne!(draw(None, 1), draw(None, 2));
+        let padded = [f32::NEG_INFINITY, 0.0, 100.0];
+        let sampler = Sampler::new(&sampling(), 1, 2, &[]);
+        assert!((0..100).all(|position| sampler.draw(&padded, position) == 1));
+    }
+
+    #[test]
+    fn logits_that_are_no_numbers_end_in_some_token() {
+        let sampler = Sampler::new(&sampling(), 1, 3, &[]);
+        for logits in [[f32::NAN, 1.0, f32::NAN], [f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY]] {
+            assert_eq!(sampler.draw(&logits, 0), 1);
+        }
+        for logits in [[f32::NAN; 3], [f32::NEG_INFINITY; 3], [f32::INFINITY; 3]] {
+            assert!(sampler.draw(&logits, 0) < 3);
+        }
+        assert_eq!(sampler.draw(&[], 0), 0);
+    }
+}
