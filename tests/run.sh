@@ -4,15 +4,36 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/needs.sh
 
+# The version that the check of dependencies was written for; a later one may need a later Rust than the workspace.
+cargo_deny=0.20.2
+
 step() {
-    local name=$1 start=$SECONDS
+    step=$1
+    local start=$SECONDS
     shift
-    echo "== $name"
-    if ! "$@"; then
-        echo "== $name failed; the lines above say why" >&2
-        exit 1
+    echo "== $step"
+    # Called plainly: within a condition, bash would go on after a failure in the middle of a function.
+    "$@"
+    echo "== $step: $((SECONDS - start)) s"
+}
+
+trap '[ $? -eq 0 ] || echo "== $step failed; the lines above say why" >&2' EXIT
+
+toolchain() {
+    local needed found
+    needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+    found=$(rustc --version | cut -d ' ' -f 2)
+    if [ "$(printf '%s\n' "$needed" "$found" | sort --version-sort | head -n 1)" != "$needed" ]; then
+        echo "Rust $needed or later is needed and $found is here: \`rustup update stable\`" >&2
+        return 1
     fi
-    echo "== $name: $((SECONDS - start)) s"
+    if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+        if ! command -v rustup >/dev/null; then
+            echo "please install rustfmt and clippy of Rust $found first" >&2
+            return 1
+        fi
+        rustup component add rustfmt clippy
+    fi
 }
 
 namespaces() {
@@ -28,18 +49,19 @@ namespaces() {
 
 dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then
-        cargo install --quiet --locked cargo-deny
+        cargo install --quiet --locked cargo-deny --version "$cargo_deny"
     fi
-    cargo deny --config .deny.toml check bans licenses sources
+    cargo deny --locked --config .deny.toml check --hide-inclusion-graph bans licenses sources
     # The database of advisories lies outside the package registries, so it may be out of reach.
-    if timeout 60 git ls-remote --quiet https://github.com/rustsec/advisory-db HEAD >/dev/null 2>&1; then
-        cargo deny --config .deny.toml check advisories
+    if GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/rustsec/advisory-db HEAD >/dev/null 2>&1; then
+        cargo deny --locked --config .deny.toml check --hide-inclusion-graph advisories
     else
         echo "skipped: the database of security advisories cannot be reached from here"
     fi
 }
 
 step "packages" needs
+step "toolchain" toolchain
 step "namespaces" namespaces
 step "formatting" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
