@@ -1,6 +1,7 @@
 //! The repository's own rules, checked over the files that git knows. Each rule is a pure function over a path and a text,
 //! and has a test that it sees what it forbids. Formatting and the usual lints are rustfmt's and clippy's.
 
+mod code;
 mod rules;
 
 use std::path::{Path, PathBuf};
@@ -70,6 +71,32 @@ fn the_top_level_holds_what_it_should_and_nothing_else() {
     entries.sort();
     entries.dedup();
     assert_eq!(entries, ALLOWED);
+}
+
+/// What is wrong with the numbers of these files, which are `0001_what.sql` and on.
+fn wrong_numbers(names: &[&str]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    let expected = names.iter().zip(1..).map(|(name, number)| (name, format!("{number:04}_")));
+    expected
+        .filter(|(name, start)| !name.starts_with(start))
+        .map(|(name, start)| {
+            format!("bot/migrations/{name}:1: expected `{start}`, without a gap or a double")
+        })
+        .collect()
+}
+
+#[test]
+fn migrations_are_numbered_without_gaps() {
+    let files = files();
+    let names: Vec<&str> =
+        files.iter().filter_map(|path| path.strip_prefix("bot/migrations/")).collect();
+    assert!(!names.is_empty(), "no migration was found");
+    assert_eq!(wrong_numbers(&names), Vec::<String>::new());
+
+    assert_eq!(wrong_numbers(&["0002_b.sql", "0001_a.sql"]), Vec::<String>::new());
+    assert_eq!(wrong_numbers(&["0001_a.sql", "0003_b.sql"]).len(), 1, "a gap");
+    assert_eq!(wrong_numbers(&["0001_a.sql", "0001_b.sql"]).len(), 1, "a double");
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! The rules. A line that would break its own rule is put together from two halves.
+//! The rules. A line that would break its own rule is put together from two halves. What needs to read Rust is in `code`.
+
+use super::code::{doors, module_names, unsafety};
 
 /// A line's number, from 1, and what is wrong with it.
-type Found = Vec<(usize, String)>;
+pub(crate) type Found = Vec<(usize, String)>;
 
 /// One rule, with examples of what it sees and of what it lets pass.
 pub(crate) struct Rule {
@@ -34,8 +36,16 @@ pub(crate) const RULES: &[Rule] = &[
             ("bot/src/run.rs", "use git2::Repository;"),
             ("bot/src/run.rs", "sqlx::query(\"x\")"),
             ("bot/src/run.rs", "use reqwest::Client;"),
+            ("bot/src/run.rs", "use reqwest as web;"),
             ("bot/src/leaf/bash.rs", "use std::process::Command;"),
-            ("bot/src/run.rs", "std::env::var(\"X\")"),
+            ("bot/src/leaf/bash.rs", "use std::process::{Command as Process, Stdio};"),
+            ("bot/src/leaf/bash.rs", "use std::{\n    fs,\n    process,\n};"),
+            ("bot/src/leaf/bash.rs", "let it = async { tokio::process::Command::new(\"x\") };"),
+            ("bot/src/run.rs", "let url = \"http://x\"; std::env::var(\"X\")"),
+            ("bot/src/run.rs", "use std::env;"),
+            ("bot/src/main.rs", "std::env::vars()"),
+            ("bot/src/run.rs", "format!(\"{}\", std::env::temp_dir())"),
+            ("bot/src/reply/mod.rs", "let html = \"<p>x</p></body>\";"),
         ],
         good: &[
             ("bot/src/checkout/mod.rs", "use git2::Repository;"),
@@ -43,7 +53,13 @@ pub(crate) const RULES: &[Rule] = &[
             ("bot/src/sandbox/spawner.rs", "use std::process::Command;"),
             ("config/src/secret.rs", "std::env::var(\"X\")"),
             ("bot/src/main.rs", "std::env::current_exe()"),
-            ("bot/src/run.rs", "// git2 is not used here"),
+            ("bot/src/main.rs", "std::env::args_os()"),
+            ("bot/src/page/mod.rs", "let html = \"<p>x</p></body>\";"),
+            ("bot/src/run.rs", "// git2::Oid is not used here"),
+            ("bot/src/run.rs", "let text = r#\"std::env::var(\"X\")\"#;"),
+            ("bot/src/run.rs", "std::process::id(); rustix::process::geteuid();"),
+            ("bot/src/run.rs", "std::env::consts::ARCH"),
+            ("tests/e2e/main.rs", "use std::process::Command;"),
         ],
     },
     Rule {
@@ -52,10 +68,11 @@ pub(crate) const RULES: &[Rule] = &[
         bad: &[
             ("bot/src/run.rs", "    unsafe { x() }"),
             ("bot/src/checkout/options.rs", "    let a = 1;\n    unsafe { x() }"),
+            ("bot/src/run.rs", "let url = \"http://x\"; unsafe { x() }"),
         ],
         good: &[
             ("bot/src/checkout/options.rs", "    // SAFETY: once.\n    unsafe { x() }"),
-            ("bot/src/run.rs", "// an unsafe thing"),
+            ("bot/src/run.rs", "// an unsafe thing\nlet a = \"unsafe\";"),
             ("bot/src/run.rs", "#![forbid(unsafe_code)]"),
         ],
     },
@@ -65,12 +82,50 @@ pub(crate) const RULES: &[Rule] = &[
         bad: &[
             ("config/Cargo.toml", "[dependencies]\nbot.workspace = true\n"),
             ("webhooks/Cargo.toml", "[dependencies]\nconfig.workspace = true\n"),
-            ("bot/Cargo.toml", "[dependencies]\nserde = \"1\"\n"),
+            ("bot/Cargo.toml", "[dependencies]\ntests = { workspace = true }\n"),
+            ("engine/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nbot.workspace = true\n"),
+            ("helper/Cargo.toml", "[package]\nname = \"helper\"\n"),
         ],
-        good: &[(
-            "bot/Cargo.toml",
-            "[dependencies]\nconfig.workspace = true\nserde.workspace = true\n",
-        )],
+        good: &[("bot/Cargo.toml", "[dependencies]\nconfig.workspace = true\n")],
+    },
+    Rule {
+        name: "versions and lints are the workspace's",
+        check: versions,
+        bad: &[
+            ("bot/Cargo.toml", "[dependencies]\nserde = \"1\"\n\n[lints]\nworkspace = true\n"),
+            (
+                "bot/Cargo.toml",
+                "[dev-dependencies.serde]\npath = \"x\"\n\n[lints]\nworkspace = true\n",
+            ),
+            ("bot/Cargo.toml", "[dependencies]\nserde.workspace = true\n"),
+        ],
+        good: &[
+            (
+                "bot/Cargo.toml",
+                "[dependencies]\n# Why.\nserde.workspace = true\n\n[lints]\nworkspace = true\n",
+            ),
+            ("Cargo.toml", "[workspace.dependencies]\nserde = \"1\"\n"),
+        ],
+    },
+    Rule {
+        name: "packages come from crates.io and nowhere else",
+        check: sources,
+        bad: &[
+            ("Cargo.lock", "[[package]]\nsource = \"registry+https://example.org/index\"\n"),
+            ("Cargo.lock", "source = \"git+https://example.org/x#1\"\n"),
+            (".cargo/config.toml", "[source.crates-io]\nreplace-with = \"x\"\n"),
+            ("Cargo.toml", "x = { version = \"1\", registry = \"x\" }\n"),
+            ("Cargo.toml", "x = {git = \"https://example.org/x\"}\n"),
+            ("Cargo.toml", "[patch.crates-io]\n"),
+        ],
+        good: &[
+            (
+                "Cargo.lock",
+                concat!("source = \"", "registry+https://github.com/rust-lang/crates.io-index\"\n"),
+            ),
+            ("Cargo.toml", "description = \"with real git, and a registry\"\n"),
+            (".deny.toml", "[sources]\nunknown-registry = \"deny\"\n"),
+        ],
     },
     Rule {
         name: "work that is left open names its issue",
@@ -91,8 +146,9 @@ pub(crate) const RULES: &[Rule] = &[
             ("bot/src/utils.rs", ""),
             ("bot/src/helpers/mod.rs", ""),
             ("bot/src/session_manager.rs", ""),
+            ("bot/src/run.rs", "mod x;\npub(crate) mod common {}"),
         ],
-        good: &[("bot/src/session/mod.rs", "")],
+        good: &[("bot/src/session/mod.rs", ""), ("bot/src/run.rs", "// mod utils\nmod ask;")],
     },
     Rule {
         name: "nothing names the place where it was written",
@@ -106,16 +162,21 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "a shell script stops at its first error",
         check: scripts,
-        bad: &[("deploy/x.sh", "#!/usr/bin/env bash\nfalse\n")],
+        bad: &[
+            ("deploy/x.sh", "#!/usr/bin/env bash\nfalse\n"),
+            ("deploy/x.sh", "#!/usr/bin/env bash\nfalse\nset -euo pipefail\n"),
+            (".ci/run", "#!/bin/sh\nfalse\n"),
+            ("deploy/x.sh", "false\n"),
+        ],
         good: &[
-            ("deploy/x.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),
-            ("deploy/part.sh", "# Sourced.\n"),
+            ("deploy/x.sh", "#!/usr/bin/env bash\n# Why.\n\nset -euo pipefail\n"),
+            ("deploy/part.sh", "# Sourced by others.\n"),
         ],
     },
     Rule {
         name: "migrations are numbered",
         check: migrations,
-        bad: &[("bot/migrations/first.sql", "")],
+        bad: &[("bot/migrations/first.sql", ""), ("bot/migrations/0001ledger.sql", "")],
         good: &[("bot/migrations/0001_ledger.sql", "")],
     },
 ];
@@ -133,12 +194,6 @@ fn is_rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
-/// Lines without what stands in comments.
-fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let lines = text.lines().enumerate();
-    lines.map(|(at, line)| (at + 1, line.split("//").next().unwrap_or(line)))
-}
-
 fn first_line(path: &str, text: &str) -> Found {
     let is_wrong = is_rust(path) && !text.starts_with("//! ");
     is_wrong.then(|| (1, "begin with `//! ` and one sentence".to_owned())).into_iter().collect()
@@ -153,68 +208,6 @@ fn length(path: &str, text: &str) -> Found {
         .collect()
 }
 
-/// Words, and the places that may use them. Tests of the whole bot make their own world and are not asked.
-const DOORS: [(&str, &[&str]); 7] = [
-    ("git2::", &["bot/src/checkout/", "bot/src/patch/", "bot/src/publish/"]),
-    ("sqlx::", &["bot/src/store/"]),
-    ("reqwest::", &["bot/src/forge/", "bot/src/model/"]),
-    (
-        "std::process::Command",
-        &["bot/src/sandbox/", "bot/src/checkout/testing", "bot/src/checkout/tests/"],
-    ),
-    ("tokio::process", &["bot/src/sandbox/"]),
-    ("env::var", &["config/src/", "bot/src/checkout/testing"]),
-    ("env::set_var", &[]),
-];
-
-fn doors(path: &str, text: &str) -> Found {
-    let is_product = is_rust(path)
-        && ["bot/src/", "config/", "webhooks/", "engine/"]
-            .iter()
-            .any(|crate_| path.starts_with(crate_));
-    if !is_product {
-        return Found::new();
-    }
-    let mut found = Found::new();
-    for (number, line) in code(text) {
-        for (word, places) in DOORS {
-            if line.contains(word) && !places.iter().any(|place| path.starts_with(place)) {
-                found.push((number, format!("`{word}` belongs into {}", places.join(", "))));
-            }
-        }
-    }
-    found
-}
-
-/// Files that may hold unsafe code.
-const UNSAFE: [&str; 2] = ["bot/src/checkout/options.rs", "engine/src/checkpoint.rs"];
-
-fn unsafety(path: &str, text: &str) -> Found {
-    if !is_rust(path) || path.starts_with("tests/tidy/") {
-        return Found::new();
-    }
-    let lines: Vec<&str> = text.lines().collect();
-    let mut found = Found::new();
-    for (number, line) in code(text) {
-        let is_unsafe =
-            line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
-        if !is_unsafe {
-            continue;
-        }
-        if !UNSAFE.contains(&path) {
-            found.push((number, "no unsafe code here".into()));
-            continue;
-        }
-        let is_note =
-            |line: &&&str| ["//", "#["].iter().any(|start| line.trim_start().starts_with(start));
-        let above = lines[..number - 1].iter().rev().take_while(is_note);
-        if !above.into_iter().any(|line| line.contains("SAFETY:")) {
-            found.push((number, "say above, after `SAFETY:`, why it is sound".into()));
-        }
-    }
-    found
-}
-
 /// Which crates of ours each may import.
 const IMPORTS: [(&str, &[&str]); 5] = [
     ("bot/Cargo.toml", &["config", "engine", "webhooks"]),
@@ -224,31 +217,78 @@ const IMPORTS: [(&str, &[&str]); 5] = [
     ("webhooks/Cargo.toml", &[]),
 ];
 
+/// The lines of a manifest's tables of dependencies, with the name of each; of `[dependencies.NAME]` its header.
+fn dependencies(text: &str) -> Vec<(usize, &str, &str)> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for (at, line) in text.lines().enumerate() {
+        if let Some(header) = line.strip_prefix('[') {
+            let (_, name) = header.split_once("dependencies").unzip();
+            is_inside = name.is_some();
+            if let Some(name) = name.and_then(|name| name.strip_prefix('.')) {
+                found.push((at + 1, name.trim_end_matches(']'), line));
+            }
+            continue;
+        }
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if is_inside && !name.is_empty() && !name.starts_with('#') {
+            found.push((at + 1, name, line));
+        }
+    }
+    found
+}
+
 fn imports(path: &str, text: &str) -> Found {
     let Some((_, allowed)) = IMPORTS.iter().find(|(manifest, _)| *manifest == path) else {
-        return Found::new();
+        let is_crate = path.ends_with("/Cargo.toml");
+        let what = "say in `IMPORTS` which crates of ours it may import";
+        return is_crate.then(|| (1, what.to_owned())).into_iter().collect();
     };
+    let ours = ["bot", "config", "engine", "tests", "webhooks"];
+    dependencies(text)
+        .into_iter()
+        .filter(|(_, name, _)| ours.contains(name) && !allowed.contains(name))
+        .map(|(number, name, _)| (number, format!("it may not import `{name}`")))
+        .collect()
+}
+
+fn versions(path: &str, text: &str) -> Found {
+    if !path.ends_with("/Cargo.toml") {
+        return Found::new();
+    }
+    let is_own = |(_, _, line): &(usize, &str, &str)| !line.contains("workspace = true");
+    let own = dependencies(text).into_iter().filter(is_own);
+    let mut found: Found = own
+        .map(|(number, name, _)| {
+            (number, format!("the version of `{name}` belongs into the workspace's Cargo.toml"))
+        })
+        .collect();
+    if !text.contains("[lints]\nworkspace = true\n") {
+        found.push((1, "add `[lints]` with `workspace = true`".into()));
+    }
+    found
+}
+
+fn sources(path: &str, text: &str) -> Found {
+    const INDEX: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let mut found = Found::new();
-    let mut in_dependencies = false;
     for (at, line) in text.lines().enumerate() {
-        if line.starts_with('[') {
-            in_dependencies = line.contains("dependencies");
-            continue;
-        }
-        let Some(name) =
-            line.split(['.', ' ', '=']).next().filter(|name| in_dependencies && !name.is_empty())
-        else {
-            continue;
+        let is_elsewhere = match path {
+            "Cargo.lock" => line.starts_with("source = ") && line != INDEX,
+            _ if path.ends_with(".toml") => {
+                let dense = line.replace(' ', "");
+                let mut keys = dense.split(['{', ',']);
+                ["[source.", "[registr", "[patch"].iter().any(|table| line.starts_with(table))
+                    || keys.any(|key| {
+                        ["git=", "registry=", "registry-index="]
+                            .iter()
+                            .any(|each| key.starts_with(each))
+                    })
+            }
+            _ => false,
         };
-        let is_ours = ["bot", "config", "engine", "tests", "webhooks"].contains(&name);
-        if is_ours && !allowed.contains(&name) {
-            found.push((at + 1, format!("it may not import `{name}`")));
-        }
-        if !line.contains("workspace = true") {
-            found.push((
-                at + 1,
-                format!("the version of `{name}` belongs into the workspace's Cargo.toml"),
-            ));
+        if is_elsewhere {
+            found.push((at + 1, "a fresh machine cannot fetch this".into()));
         }
     }
     found
@@ -272,11 +312,15 @@ fn open_work(path: &str, text: &str) -> Found {
     found
 }
 
-fn names(path: &str, _: &str) -> Found {
+fn names(path: &str, text: &str) -> Found {
     const VAGUE: [&str; 7] = ["utils", "util", "common", "helpers", "manager", "service", "impl"];
-    let parts = path.split('/').flat_map(|part| part.trim_end_matches(".rs").split('_'));
-    let vague = parts.into_iter().find(|part| is_rust(path) && VAGUE.contains(part));
-    vague.map(|part| (1, format!("`{part}` says nothing"))).into_iter().collect()
+    if !is_rust(path) {
+        return Found::new();
+    }
+    let folders = path.split('/').map(|part| (1, part.trim_end_matches(".rs").to_owned()));
+    let words = folders.chain(module_names(text));
+    let vague = words.filter(|(_, name)| name.split('_').any(|part| VAGUE.contains(&part)));
+    vague.map(|(number, name)| (number, format!("`{name}` says nothing"))).collect()
 }
 
 fn places(path: &str, text: &str) -> Found {
@@ -296,9 +340,18 @@ fn places(path: &str, text: &str) -> Found {
 }
 
 fn scripts(path: &str, text: &str) -> Found {
-    let is_script = text.starts_with("#!/usr/bin/env bash") || text.starts_with("#!/bin/bash");
-    let is_wrong = is_script && !is_rust(path) && !text.contains("\nset -euo pipefail\n");
-    is_wrong.then(|| (1, "add `set -euo pipefail`".to_owned())).into_iter().collect()
+    let is_started =
+        text.starts_with("#!") && text.lines().next().is_some_and(|line| line.ends_with("sh"));
+    let is_sourced = path.ends_with(".sh") && text.starts_with("# Sourced");
+    if is_sourced || !(is_started || path.ends_with(".sh")) {
+        return Found::new();
+    }
+    let mut lines = text.lines().enumerate();
+    match lines.find(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        Some((_, "set -euo pipefail")) => Found::new(),
+        Some((at, _)) => vec![(at + 1, "begin with `set -euo pipefail`".into())],
+        None => vec![(1, "it does nothing".into())],
+    }
 }
 
 fn migrations(path: &str, _: &str) -> Found {
