@@ -19,7 +19,7 @@ const TOLD: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end every process of a namespace.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// Commands that nobody waits for any more and that are being ended.
+/// Commands that are about to start, and those that nobody waits for any more and that are being ended.
 #[derive(Clone)]
 pub(super) struct Dying(Arc<watch::Sender<Count>>);
 
@@ -30,9 +30,25 @@ struct Count {
     is_unproven: bool,
 }
 
+/// Counts a command from its request until it is handed over: whoever asked for it may be gone by then, and whoever wants
+/// quiet must wait for it all the same.
+pub(super) struct Starting(Dying);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| count.n_dying -= 1);
+    }
+}
+
 impl Dying {
     pub(super) fn new() -> Self {
         Self(Arc::new(watch::Sender::new(Count::default())))
+    }
+
+    /// A command that will start.
+    pub(super) fn starting(&self) -> Starting {
+        self.0.send_modify(|count| count.n_dying += 1);
+        Starting(self.clone())
     }
 
     /// Returns when there are none left; false if one may still live.

@@ -13,7 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use tokio::sync::oneshot;
 
 use super::child;
-use super::lifecycle::{Dying, Running};
+use super::lifecycle::{Dying, Running, Starting};
 
 /// What to start.
 pub(super) struct Start {
@@ -29,34 +29,45 @@ pub(super) struct Start {
     pub(super) status: io::PipeReader,
 }
 
-type Request = (Start, oneshot::Sender<io::Result<Running>>);
+struct Request {
+    start: Start,
+    answer: oneshot::Sender<io::Result<Running>>,
+    starting: Starting,
+}
 
 /// A handle to the thread.
-pub(super) struct Spawner(Sender<Request>);
+pub(super) struct Spawner {
+    requests: Sender<Request>,
+    dying: Dying,
+}
 
 impl Spawner {
     /// Starts the thread.
     pub(super) fn new(dying: Dying) -> io::Result<Self> {
-        let (sender, receiver) = channel();
+        let (requests, receiver) = channel();
+        let handle = dying.clone();
         std::thread::Builder::new()
             .name("sandbox-spawner".into())
             .spawn(move || work(&receiver, &dying))?;
-        Ok(Self(sender))
+        Ok(Self { requests, dying: handle })
     }
 
     /// Starts one process.
     pub(super) async fn start(&self, start: Start) -> io::Result<Running> {
         let (answer, answered) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts sandboxes has ended");
-        self.0.send((start, answer)).map_err(|_| gone())?;
+        let request = Request { start, answer, starting: self.dying.starting() };
+        self.requests.send(request).map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }
 
 fn work(requests: &Receiver<Request>, dying: &Dying) {
-    while let Ok((start, answer)) = requests.recv() {
+    while let Ok(Request { start, answer, starting }) = requests.recv() {
         // If whoever asked is gone, the answer is dropped here, and that ends it.
         let _ = answer.send(spawn(start, dying.clone()));
+        // Only now: an answer dropped is counted as dying, and the count must not touch zero between the two.
+        drop(starting);
     }
 }
 
