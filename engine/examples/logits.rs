@@ -1,4 +1,5 @@
-//! Writes the logits of every position: `logits MODEL_DIR IDS.json OUT.safetensors [--dtype f32] [--split N]`.
+//! Writes the logits of every position:
+//! `logits MODEL_DIR IDS.json OUT.safetensors [--dtype f32|bf16|int8|int4] [--split N]`.
 //!
 //! `IDS.json` is a list of token ids. With `--split N` the first N tokens are one prefill and the rest come one by one.
 
@@ -6,16 +7,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use engine::portable::Model;
-use safetensors::Dtype;
+use engine::backend::cpu::{Dtype, Isa, Model, Options, Step, Wanted};
 use safetensors::tensor::TensorView;
 
-const USAGE: &str = "logits MODEL_DIR IDS.json OUT.safetensors [--dtype f32] [--split N]";
+const USAGE: &str =
+    "logits MODEL_DIR IDS.json OUT.safetensors [--dtype f32|bf16|int8|int4] [--split N]";
 
 struct Arguments {
     model: PathBuf,
     ids: PathBuf,
     out: PathBuf,
+    dtype: Dtype,
     split: Option<usize>,
 }
 
@@ -32,14 +34,14 @@ fn main() -> ExitCode {
 
 fn arguments() -> Result<Arguments, String> {
     let mut paths = Vec::new();
-    let mut split = None;
+    let (mut dtype, mut split) = (Dtype::F32, None);
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         match word.as_str() {
-            "--dtype" => match given.next().as_deref() {
-                Some("f32") => {}
-                other => return Err(format!("dtype {other:?} is not built yet; use f32")),
-            },
+            "--dtype" => {
+                let name = given.next().unwrap_or_default();
+                dtype = name.parse().map_err(|error| format!("{error}\n{USAGE}"))?;
+            }
             "--split" => {
                 let number = given.next().and_then(|number| number.parse().ok());
                 split = Some(number.ok_or_else(|| format!("--split needs a number\n{USAGE}"))?);
@@ -48,14 +50,16 @@ fn arguments() -> Result<Arguments, String> {
         }
     }
     match <[PathBuf; 3]>::try_from(paths) {
-        Ok([model, ids, out]) => Ok(Arguments { model, ids, out, split }),
+        Ok([model, ids, out]) => Ok(Arguments { model, ids, out, dtype, split }),
         Err(_) => Err(USAGE.to_owned()),
     }
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let chain = |error: engine::Error| error.to_string();
-    let model = Model::load(&arguments.model).map_err(chain)?;
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options { dtype: arguments.dtype, n_threads, isa: Isa::detect() };
+    let model = Model::load(&arguments.model, &options).map_err(chain)?;
     let shown = arguments.ids.display();
     let text = std::fs::read_to_string(&arguments.ids)
         .map_err(|error| format!("cannot read `{shown}`: {error}"))?;
@@ -65,13 +69,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let mut sequence = model.sequence();
     let mut logits = Vec::new();
     for piece in std::iter::once(prefill).chain(rest.chunks(1)).filter(|piece| !piece.is_empty()) {
-        let unknown =
-            || format!("cannot use `{shown}`: an id is not below {}", model.shape().vocab);
-        logits.extend(model.forward(&mut sequence, piece).ok_or_else(unknown)?);
+        let step = Step { sequence: &mut sequence, ids: piece, logits: Wanted::All };
+        let computed = model.forward(&mut [step]);
+        logits.extend(computed.map_err(|error| format!("cannot use `{shown}`: {error}"))?);
     }
     let bytes: Vec<u8> = logits.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let view = TensorView::new(Dtype::F32, vec![ids.len(), model.shape().vocab], &bytes)
-        .map_err(|error| error.to_string())?;
+    let view =
+        TensorView::new(safetensors::Dtype::F32, vec![ids.len(), model.shape().vocab], &bytes)
+            .map_err(|error| error.to_string())?;
     safetensors::serialize_to_file(
         [("logits", view)],
         None::<HashMap<String, String>>,

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -21,12 +23,27 @@ const SKIPPED: [&str; 3] = ["model.visual.", "visual.", "mtp."];
 /// Largest believable weight. Real ones stay below ten; corrupt files hold up to 1e36.
 const LARGEST: f32 = 1e4;
 
+/// Values that are checked together.
+const BLOCK: usize = 4096;
+
 /// An open folder.
 pub struct Checkpoint {
     folder: PathBuf,
-    files: Vec<(PathBuf, Mmap)>,
-    /// The file of each tensor, by the name without prefix.
-    places: BTreeMap<String, (usize, String)>,
+    files: Vec<(PathBuf, Arc<Mmap>)>,
+    /// By the name without prefix.
+    places: BTreeMap<String, Place>,
+}
+
+/// Where a tensor lies.
+struct Place {
+    /// The number of its file.
+    file: usize,
+    /// Its name in that file.
+    name: String,
+    dtype: Dtype,
+    dimensions: Vec<usize>,
+    /// Its bytes in the file.
+    bytes: Range<usize>,
 }
 
 /// A tensor that a model needs.
@@ -73,7 +90,7 @@ impl Checkpoint {
         let mapped = map(&file)?;
         let tensors = tensors(&file, &mapped)?;
         let at = self.files.len();
-        for full in tensors.names() {
+        for (full, view) in tensors.iter() {
             if SKIPPED.iter().any(|prefix| full.starts_with(prefix)) {
                 continue;
             }
@@ -83,11 +100,19 @@ impl Checkpoint {
             }
             let short =
                 PREFIXES.iter().find_map(|prefix| full.strip_prefix(prefix)).unwrap_or(full);
-            if self.places.insert(short.to_owned(), (at, full.to_owned())).is_some() {
+            let start = view.data().as_ptr().addr() - mapped.as_ptr().addr();
+            let place = Place {
+                file: at,
+                name: full.to_owned(),
+                dtype: view.dtype(),
+                dimensions: view.shape().to_vec(),
+                bytes: start..start + view.data().len(),
+            };
+            if self.places.insert(short.to_owned(), place).is_some() {
                 return Err(self.tensor(&file, full, "it is there twice"));
             }
         }
-        self.files.push((file, mapped));
+        self.files.push((file, Arc::new(mapped)));
         Ok(())
     }
 
@@ -98,38 +123,34 @@ impl Checkpoint {
         }
         let expected = expected(shape);
         for tensor in &expected {
-            self.view(tensor)?;
+            self.place(tensor)?;
         }
         let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
         match self.places.iter().find(|(name, _)| !known.contains(name.as_str())) {
-            Some((_, (at, full))) => {
-                Err(self.tensor(&self.files[*at].0, full, "this model has no such tensor"))
+            Some((_, place)) => {
+                let file = &self.files[place.file].0;
+                Err(self.tensor(file, &place.name, "this model has no such tensor"))
             }
             None => Ok(()),
         }
     }
 
-    /// The bytes of a tensor and their type.
-    fn view(
-        &self,
-        expected: &Expected,
-    ) -> Result<(&Path, safetensors::tensor::TensorView<'_>), Error> {
-        let Some((at, full)) = self.places.get(&expected.name) else {
+    /// Where a tensor lies, if it is as expected.
+    fn place(&self, expected: &Expected) -> Result<&Place, Error> {
+        let Some(place) = self.places.get(&expected.name) else {
             return Err(self.tensor(&self.folder, &expected.name, "it is missing"));
         };
-        let (file, mapped) = &self.files[*at];
-        let tensors = tensors(file, mapped)?;
-        let view =
-            tensors.tensor(full).map_err(|error| self.tensor(file, full, &error.to_string()))?;
-        if view.shape() != expected.dimensions {
-            let reason = format!("it is {:?}, expected {:?}", view.shape(), expected.dimensions);
-            return Err(self.tensor(file, full, &reason));
+        let file = &self.files[place.file].0;
+        if place.dimensions != expected.dimensions {
+            let reason =
+                format!("it is {:?}, expected {:?}", place.dimensions, expected.dimensions);
+            return Err(self.tensor(file, &place.name, &reason));
         }
-        if !matches!(view.dtype(), Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-            let reason = format!("its type is {:?}, expected BF16, F16 or F32", view.dtype());
-            return Err(self.tensor(file, full, &reason));
+        if !matches!(place.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+            let reason = format!("its type is {:?}, expected BF16, F16 or F32", place.dtype);
+            return Err(self.tensor(file, &place.name, &reason));
         }
-        Ok((file, view))
+        Ok(place)
     }
 
     /// A tensor's values as f32, row by row.
@@ -137,9 +158,25 @@ impl Checkpoint {
     /// # Errors
     /// A value is not finite, or absurdly large.
     pub fn values(&self, expected: &Expected) -> Result<Vec<f32>, Error> {
-        let (file, view) = self.view(expected)?;
-        let bytes = view.data();
-        let values: Vec<f32> = match view.dtype() {
+        let n_rows = expected.dimensions.first().copied().unwrap_or(0);
+        self.rows(expected, 0..n_rows)
+    }
+
+    /// Some rows of a tensor as f32.
+    ///
+    /// # Errors
+    /// A value is not finite, or absurdly large.
+    ///
+    /// # Panics
+    /// There are no such rows.
+    pub fn rows(&self, expected: &Expected, rows: Range<usize>) -> Result<Vec<f32>, Error> {
+        let place = self.place(expected)?;
+        let (file, mapped) = &self.files[place.file];
+        let width: usize = expected.dimensions.iter().skip(1).product();
+        let size = if place.dtype == Dtype::F32 { 4 } else { 2 };
+        let whole = &mapped[place.bytes.clone()];
+        let bytes = &whole[rows.start * width * size..rows.end * width * size];
+        let values: Vec<f32> = match place.dtype {
             Dtype::BF16 => {
                 bytes.as_chunks().0.iter().map(|&two| bf16::from_le_bytes(two).to_f32()).collect()
             }
@@ -150,11 +187,40 @@ impl Checkpoint {
         };
         match values.iter().position(|value| !value.is_finite() || value.abs() > LARGEST) {
             Some(at) => {
-                let reason = format!("value {at} is {}; the file is corrupt", values[at]);
-                Err(self.tensor(file, &expected.name, &reason))
+                let number = rows.start * width + at;
+                Err(self.tensor(file, &place.name, &corrupt(number, values[at])))
             }
             None => Ok(values),
         }
+    }
+
+    /// The file and the place of the first byte of a tensor that is BF16 on the disk; none if it is of another type.
+    ///
+    /// # Errors
+    /// A value is not finite, or absurdly large.
+    pub(crate) fn mapped_bf16(
+        &self,
+        expected: &Expected,
+    ) -> Result<Option<(Arc<Mmap>, usize)>, Error> {
+        let place = self.place(expected)?;
+        if place.dtype != Dtype::BF16 {
+            return Ok(None);
+        }
+        let (file, mapped) = &self.files[place.file];
+        let values = mapped[place.bytes.clone()].as_chunks::<2>().0;
+        // Without the sign, bits of BF16 are ordered like their values, and what is no number lies above all numbers.
+        let limit = bf16::from_f32(LARGEST).to_bits();
+        let is_good = |two: &[u8; 2]| u16::from_le_bytes(*two) & 0x7fff <= limit;
+        // In blocks, so that a compiler may look at many values at once.
+        for (block, values) in values.chunks(BLOCK).enumerate() {
+            if values.iter().fold(true, |good, two| good & is_good(two)) {
+                continue;
+            }
+            let at = values.iter().position(|two| !is_good(two)).unwrap_or(0);
+            let value = bf16::from_le_bytes(values[at]).to_f32();
+            return Err(self.tensor(file, &place.name, &corrupt(block * BLOCK + at, value)));
+        }
+        Ok(Some((mapped.clone(), place.bytes.start)))
     }
 
     /// Bytes of all tensors of the text model on the disk, and their number of parameters.
@@ -164,10 +230,10 @@ impl Checkpoint {
     pub fn totals(&self, shape: &Shape) -> Result<Totals, Error> {
         let mut totals = Totals::default();
         for tensor in expected(shape) {
-            let (_, view) = self.view(&tensor)?;
+            let place = self.place(&tensor)?;
             totals.n_tensors += 1;
             totals.n_parameters += tensor.dimensions.iter().product::<usize>() as u64;
-            totals.bytes += view.data().len() as u64;
+            totals.bytes += place.bytes.len() as u64;
         }
         Ok(totals)
     }
@@ -179,6 +245,10 @@ impl Checkpoint {
             reason: reason.to_owned(),
         }
     }
+}
+
+fn corrupt(number: usize, value: f32) -> String {
+    format!("value {number} is {value}; the file is corrupt")
 }
 
 /// How much a checkpoint holds of the text model.

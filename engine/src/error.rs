@@ -32,6 +32,15 @@ pub enum Error {
         /// What is wrong and what would be right.
         reason: String,
     },
+    /// The system starts no more threads.
+    #[error("cannot start {n_threads} threads; set fewer")]
+    Threads {
+        /// How many were asked for.
+        n_threads: usize,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A tensor is missing, unknown, or not what it should be.
     #[error("cannot use `{}`: tensor `{tensor}`: {reason}", file.display())]
     Tensor {

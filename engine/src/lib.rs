@@ -5,6 +5,7 @@
 //! in plain f32 ([`portable`]); it does not yet turn them into text. The bot reaches a model through an
 //! OpenAI-compatible endpoint that speaks these same types.
 
+pub mod backend;
 mod checkpoint;
 mod error;
 pub mod parse;

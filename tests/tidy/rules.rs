@@ -72,6 +72,7 @@ pub(crate) const RULES: &[Rule] = &[
         ],
         good: &[
             ("bot/src/checkout/options.rs", "    // SAFETY: once.\n    unsafe { x() }"),
+            ("engine/src/backend/cpu/pool.rs", "/// # Safety\n/// Once.\nunsafe fn x() {}"),
             ("bot/src/run.rs", "// an unsafe thing\nlet a = \"unsafe\";"),
             ("bot/src/run.rs", "#![forbid(unsafe_code)]"),
         ],

@@ -1,0 +1,368 @@
+//! The layers: what mixes tokens, then SwiGLU, each added to the residual stream.
+
+use super::attention::{self, Angles, Append, Cache, Norms, Read};
+use super::delta::{Rows, Task, Weights, Widths};
+use super::linear::{Input, Job, Machine, gated, linear};
+use super::matrix::Matrix;
+use super::out::Out;
+use super::rows::Element;
+use super::sequence::Layer as State;
+use super::{Loader, Step, ops};
+use crate::{Error, Mixer, Shape};
+
+/// Queries of one key head that are read together.
+const QUERIES: usize = 4;
+
+pub(super) struct Layer {
+    before: Vec<f32>,
+    mixer: Block,
+    after: Vec<f32>,
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+}
+
+pub(super) enum Block {
+    Attention(Attention),
+    Delta(Delta),
+}
+
+pub(super) struct Attention {
+    query: Matrix,
+    key: Matrix,
+    value: Matrix,
+    output: Matrix,
+    norms: Norms,
+}
+
+pub(super) struct Delta {
+    mixed: Matrix,
+    gate: Matrix,
+    beta: Matrix,
+    decay: Matrix,
+    output: Matrix,
+    small: Weights,
+}
+
+/// The tokens of one forward pass.
+pub(super) struct Batch<'b, 'a> {
+    shape: &'b Shape,
+    machine: &'b Machine,
+    steps: &'b mut [Step<'a>],
+    /// Of every row, for the layers with attention.
+    angles: Angles,
+}
+
+impl<'b, 'a> Batch<'b, 'a> {
+    pub(super) fn new(shape: &'b Shape, machine: &'b Machine, steps: &'b mut [Step<'a>]) -> Self {
+        let positions = steps.iter().flat_map(|step| {
+            let first = step.sequence.n_tokens;
+            first..first + step.ids.len()
+        });
+        let angles = Angles::new(&shape.attention, positions);
+        Self { shape, machine, steps, angles }
+    }
+}
+
+/// The rows of one step.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    first_row: usize,
+    n_tokens: usize,
+    /// Tokens of the sequence before these.
+    n_before: usize,
+}
+
+impl Layer {
+    pub(super) fn load(load: &mut Loader<'_>, shape: &Shape, mixer: Mixer) -> Result<Self, Error> {
+        let before = load.norm()?;
+        let mixer = match mixer {
+            Mixer::Attention => Block::Attention(Attention::load(load)?),
+            Mixer::Delta => Block::Delta(Delta::load(load, shape)?),
+        };
+        let after = load.norm()?;
+        let dtype = load.dtype;
+        Ok(Self {
+            before,
+            mixer,
+            after,
+            gate: load.matrix(dtype)?,
+            up: load.matrix(dtype)?,
+            down: load.matrix(dtype)?,
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let mixer: Vec<&Matrix> = match &self.mixer {
+            Block::Attention(Attention { query, key, value, output, .. }) => {
+                vec![query, key, value, output]
+            }
+            Block::Delta(Delta { mixed, gate, beta, decay, output, .. }) => {
+                vec![mixed, gate, beta, decay, output]
+            }
+        };
+        let all = mixer.into_iter().chain([&self.gate, &self.up, &self.down]);
+        all.map(Matrix::bytes).sum()
+    }
+
+    /// `x` [rows, hidden] is the residual stream.
+    pub(super) fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, x: &mut [f32]) {
+        let (shape, machine) = (batch.shape, batch.machine);
+        let h = ops::norm_rows(machine, x, &self.before, shape.norm_eps);
+        match &self.mixer {
+            Block::Attention(block) => block.forward(batch, at, h, x),
+            Block::Delta(block) => block.forward(batch, at, h, x),
+        }
+        let h = ops::norm_rows(machine, x, &self.after, shape.norm_eps);
+        let n_rows = h.len() / shape.hidden;
+        let input = Input::new(machine, h, shape.hidden, &[&self.gate, &self.up]);
+        let inner = gated(machine, &input, &self.gate, &self.up, n_rows);
+        let input = Input::new(machine, inner, shape.intermediate, &[&self.down]);
+        linear(machine, &input, &mut [Job { matrix: &self.down, out: x, adds: true }]);
+    }
+}
+
+impl Delta {
+    fn load(load: &mut Loader<'_>, shape: &Shape) -> Result<Self, Error> {
+        let dtype = load.dtype;
+        let (mixed, gate) = (load.matrix(dtype)?, load.matrix(dtype)?);
+        let (beta, decay) = (load.matrix(dtype.of_gates())?, load.matrix(dtype.of_gates())?);
+        let small = Weights {
+            taps: Widths::new(&shape.delta).taps(&shape.delta, &load.values()?),
+            rates: load.values()?.into_iter().map(|log| -log.exp()).collect(),
+            bias: load.values()?,
+            norm: load.values()?,
+        };
+        Ok(Self { mixed, gate, beta, decay, output: load.matrix(dtype)?, small })
+    }
+
+    /// `h` [rows, hidden]; the result is added to `x`.
+    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: Vec<f32>, x: &mut [f32]) {
+        let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.delta);
+        let n_rows = h.len() / shape.hidden;
+        let all = [&self.mixed, &self.gate, &self.beta, &self.decay];
+        let input = Input::new(machine, h, shape.hidden, &all);
+        let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
+        let mut jobs: Vec<Job<'_>> = all
+            .iter()
+            .zip(&mut tables)
+            .map(|(matrix, out)| Job { matrix, out, adds: false })
+            .collect();
+        linear(machine, &input, &mut jobs);
+        let [mixed, gates, betas, decays] = &tables;
+        let mut read = vec![0.0; n_rows * sizes.values()];
+        let out = Out::new(&mut read, sizes.values());
+        let mut tasks = Vec::new();
+        let mut first_row = 0;
+        for step in batch.steps.iter_mut() {
+            let end = first_row + step.ids.len();
+            let rows = Rows {
+                mixed: &mixed[first_row * sizes.channels()..end * sizes.channels()],
+                gates: &gates[first_row * sizes.values()..end * sizes.values()],
+                betas: &betas[first_row * sizes.n_value_heads..end * sizes.n_value_heads],
+                decays: &decays[first_row * sizes.n_value_heads..end * sizes.n_value_heads],
+            };
+            let State::Delta(memory) = &mut step.sequence.layers[at] else {
+                unreachable!("a sequence is made for its model")
+            };
+            for (number, head) in memory.heads.iter_mut().enumerate() {
+                let (weights, eps) = (&self.small, shape.norm_eps);
+                tasks.push(Task { sizes, weights, eps, number, head, rows, first_row });
+            }
+            first_row = end;
+        }
+        // SAFETY: every task has columns and rows of its own: those of its head and its step.
+        machine.pool.each(&mut tasks, |task| unsafe { task.run(machine.isa, out) });
+        let input = Input::new(machine, read, sizes.values(), &[&self.output]);
+        linear(machine, &input, &mut [Job { matrix: &self.output, out: x, adds: true }]);
+    }
+}
+
+impl Attention {
+    fn load(load: &mut Loader<'_>) -> Result<Self, Error> {
+        let dtype = load.dtype;
+        Ok(Self {
+            query: load.matrix(dtype)?,
+            key: load.matrix(dtype)?,
+            value: load.matrix(dtype)?,
+            output: load.matrix(dtype)?,
+            norms: Norms { query: load.norm()?, key: load.norm()? },
+        })
+    }
+
+    /// `h` [rows, hidden]; the result is added to `x`.
+    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: Vec<f32>, x: &mut [f32]) {
+        let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.attention);
+        let n_rows = h.len() / shape.hidden;
+        let all = [&self.query, &self.key, &self.value];
+        let input = Input::new(machine, h, shape.hidden, &all);
+        let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
+        let mut jobs: Vec<Job<'_>> = all
+            .iter()
+            .zip(&mut tables)
+            .map(|(matrix, out)| Job { matrix, out, adds: false })
+            .collect();
+        linear(machine, &input, &mut jobs);
+        let mut parts = Vec::new();
+        let (mut exact, mut caches) = (Vec::new(), Vec::new());
+        let mut first_row = 0;
+        for step in batch.steps.iter_mut() {
+            let n_tokens = step.ids.len();
+            parts.push(Part { first_row, n_tokens, n_before: step.sequence.n_tokens });
+            first_row += n_tokens;
+            match &mut step.sequence.layers[at] {
+                State::Exact(heads) => exact.push(heads.as_mut_slice()),
+                State::Attention(heads) => caches.push(heads.as_mut_slice()),
+                State::Delta(_) => unreachable!("a sequence is made for its model"),
+            }
+        }
+        let rows = TokenRows { tables: &tables, parts: &parts, angles: &batch.angles };
+        let mixed = if exact.is_empty() {
+            self.mix(shape, machine, &rows, &mut caches)
+        } else {
+            self.mix(shape, machine, &rows, &mut exact)
+        };
+        let input = Input::new(machine, mixed, sizes.queries(), &[&self.output]);
+        linear(machine, &input, &mut [Job { matrix: &self.output, out: x, adds: true }]);
+    }
+
+    /// Appends to the caches of all steps, then reads them; the result is [rows, queries].
+    fn mix<E: Element>(
+        &self,
+        shape: &Shape,
+        machine: &Machine,
+        rows: &TokenRows<'_>,
+        caches: &mut [&mut [Cache<E>]],
+    ) -> Vec<f32> {
+        let sizes = &shape.attention;
+        let [both, keys, values] = rows.tables;
+        let n_rows = both.len() / (2 * sizes.queries());
+        let mut queries = vec![0.0; n_rows * sizes.queries()];
+        let out = Out::new(&mut queries, sizes.queries());
+        let mut appends = Vec::new();
+        for (part, heads) in rows.parts.iter().zip(caches.iter_mut()) {
+            for (number, cache) in heads.iter_mut().enumerate() {
+                appends.push(Append {
+                    sizes,
+                    norms: &self.norms,
+                    eps: shape.norm_eps,
+                    number,
+                    cache,
+                    first_row: part.first_row,
+                    n_tokens: part.n_tokens,
+                    keys,
+                    values,
+                    both,
+                    angles: rows.angles,
+                });
+            }
+        }
+        // SAFETY: every task has the columns of its heads and the rows of its step for itself.
+        machine.pool.each(&mut appends, |append| unsafe { append.run(machine.isa, out) });
+        drop(appends);
+        read(shape, machine, rows, caches, &queries)
+    }
+}
+
+/// What the projections gave for the rows of a batch.
+struct TokenRows<'a> {
+    /// Queries with gates, keys, values.
+    tables: &'a [Vec<f32>; 3],
+    parts: &'a [Part],
+    angles: &'a Angles,
+}
+
+/// One token and up to four query heads of one key head.
+struct Place {
+    step: usize,
+    row: usize,
+    kv_head: usize,
+    /// Of all query heads.
+    first_head: usize,
+    n_heads: usize,
+    n_visible: usize,
+}
+
+/// The softmax reads of all rows, gated: [rows, queries].
+fn read<E: Element>(
+    shape: &Shape,
+    machine: &Machine,
+    rows: &TokenRows<'_>,
+    caches: &[&mut [Cache<E>]],
+    queries: &[f32],
+) -> Vec<f32> {
+    let sizes = &shape.attention;
+    let (head, width) = (sizes.head, sizes.queries());
+    let both = &rows.tables[0];
+    let mut mixed = vec![0.0; queries.len()];
+    let out = Out::new(&mut mixed, width);
+    let places = places(shape, rows.parts);
+    let block = |place: &Place, block: usize| {
+        let from = place.row * width + place.first_head * head;
+        machine.isa.run(Read {
+            sizes,
+            cache: &caches[place.step][place.kv_head],
+            queries: &queries[from..from + place.n_heads * head],
+            n_visible: place.n_visible,
+            block,
+        })
+    };
+    let finish = |place: &Place, parts: &[attention::Part]| {
+        let mut outs: Vec<(&mut [f32], &[f32])> = (0..place.n_heads)
+            .map(|at| {
+                let number = place.first_head + at;
+                // SAFETY: every place has its row and its heads for itself.
+                let out = unsafe { out.part(place.row, number * head..(number + 1) * head) };
+                (out, &both[(place.row * sizes.n_heads + number) * 2 * head + head..][..head])
+            })
+            .collect();
+        attention::finish(machine.isa, head, parts.iter(), &mut outs);
+    };
+    let n_blocks: usize = places.iter().map(|place| attention::n_blocks(place.n_visible)).sum();
+    // With few tokens a long context is shared by the threads block by block.
+    if places.len() < 8 * machine.pool.n_threads() && n_blocks > places.len() {
+        let mut reads: Vec<(usize, usize, attention::Part)> = Vec::new();
+        for (at, place) in places.iter().enumerate() {
+            let blocks = 0..attention::n_blocks(place.n_visible);
+            reads.extend(blocks.map(|block| (at, block, attention::Part::default())));
+        }
+        machine.pool.each(&mut reads, |(at, number, part)| *part = block(&places[*at], *number));
+        let mut reads = reads.into_iter().map(|(_, _, part)| part);
+        for place in &places {
+            let parts: Vec<_> = reads.by_ref().take(attention::n_blocks(place.n_visible)).collect();
+            finish(place, &parts);
+        }
+    } else {
+        machine.pool.run(places.len(), &|at| {
+            let place = &places[at];
+            let blocks = 0..attention::n_blocks(place.n_visible);
+            let parts: Vec<_> = blocks.map(|number| block(place, number)).collect();
+            finish(place, &parts);
+        });
+    }
+    mixed
+}
+
+fn places(shape: &Shape, parts: &[Part]) -> Vec<Place> {
+    let sizes = &shape.attention;
+    let group = sizes.n_heads / sizes.n_kv_heads;
+    let mut places = Vec::new();
+    for (step, part) in parts.iter().enumerate() {
+        // Key head by key head, so that neighbours read the same cache.
+        for kv_head in 0..sizes.n_kv_heads {
+            for token in 0..part.n_tokens {
+                for from in (0..group).step_by(QUERIES) {
+                    places.push(Place {
+                        step,
+                        row: part.first_row + token,
+                        kv_head,
+                        first_head: kv_head * group + from,
+                        n_heads: QUERIES.min(group - from),
+                        n_visible: part.n_before + token + 1,
+                    });
+                }
+            }
+        }
+    }
+    places
+}

@@ -1,0 +1,210 @@
+//! The forward pass on a CPU: x86-64 with AVX-512 or AVX2, and a portable path for every other processor.
+//!
+//! A batch is rows of tokens of any sequences: weights are read once for all of them, what mixes tokens is done sequence by
+//! sequence. A row's result is the same in every batch, bit for bit.
+
+mod attention;
+mod delta;
+mod isa;
+mod layers;
+mod linear;
+mod matrix;
+mod ops;
+mod out;
+mod panels;
+mod pool;
+mod rows;
+mod sequence;
+
+use std::path::Path;
+
+use crate::checkpoint::{Checkpoint, Expected, expected};
+use crate::{Error, Shape};
+pub use isa::Isa;
+use layers::{Batch, Layer};
+use linear::{Input, Job, Machine, linear};
+pub use matrix::{Dtype, GROUP, Matrix, UnknownDtype};
+pub use pool::Pool;
+pub use sequence::{Sequence, Snapshot};
+
+/// How a model is loaded and run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How weights are kept.
+    pub dtype: Dtype,
+    /// Threads that compute, at least one.
+    pub n_threads: usize,
+    /// The instructions to use; [`Isa::detect`] finds the best.
+    pub isa: Isa,
+}
+
+/// A loaded model.
+pub struct Model {
+    shape: Shape,
+    dtype: Dtype,
+    machine: Machine,
+    embedding: Matrix,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+    /// None if it is the embedding.
+    head: Option<Matrix>,
+}
+
+/// Some tokens to append to a sequence.
+pub struct Step<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// The tokens, at least one.
+    pub ids: &'a [u32],
+    /// After which of them the logits are wanted.
+    pub logits: Wanted,
+}
+
+/// Which logits are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// None: more of the prompt follows.
+    None,
+    /// After the last token.
+    Last,
+    /// After every token.
+    All,
+}
+
+/// A token that the model does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use token {id}: the model has {vocab}")]
+pub struct UnknownToken {
+    /// The token.
+    pub id: u32,
+    /// Rows of the embedding.
+    pub vocab: usize,
+}
+
+/// Gives the tensors of a shape in their order.
+struct Loader<'a> {
+    machine: &'a Machine,
+    checkpoint: &'a Checkpoint,
+    dtype: Dtype,
+    rest: std::vec::IntoIter<Expected>,
+}
+
+impl Loader<'_> {
+    fn next(&mut self) -> Expected {
+        self.rest.next().expect("a model takes the tensors that its shape expects")
+    }
+
+    fn matrix(&mut self, dtype: Dtype) -> Result<Matrix, Error> {
+        let tensor = self.next();
+        Matrix::load(self.machine, self.checkpoint, &tensor, dtype)
+    }
+
+    fn values(&mut self) -> Result<Vec<f32>, Error> {
+        let tensor = self.next();
+        self.checkpoint.values(&tensor)
+    }
+
+    /// The weights of a norm whose factor is one more than them.
+    fn norm(&mut self) -> Result<Vec<f32>, Error> {
+        Ok(self.values()?.into_iter().map(|weight| 1.0 + weight).collect())
+    }
+}
+
+impl Model {
+    /// Loads a model's folder.
+    ///
+    /// # Errors
+    /// Names the file, and the key or tensor, that is not in order.
+    pub fn load(folder: &Path, options: &Options) -> Result<Self, Error> {
+        let shape = Shape::read(folder)?;
+        let checkpoint = Checkpoint::open(folder, &shape)?;
+        let pool = Pool::new(options.n_threads)
+            .map_err(|source| Error::Threads { n_threads: options.n_threads, source })?;
+        let machine = Machine { pool, isa: options.isa };
+        let dtype = options.dtype;
+        let load = &mut Loader {
+            machine: &machine,
+            checkpoint: &checkpoint,
+            dtype,
+            rest: expected(&shape).into_iter(),
+        };
+        let embedding = load.matrix(dtype.of_head())?;
+        let layers = shape.layers.iter().map(|mixer| Layer::load(load, &shape, *mixer));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let norm = load.norm()?;
+        let head = if shape.is_tied { None } else { Some(load.matrix(dtype.of_head())?) };
+        Ok(Self { dtype, embedding, layers, norm, head, shape, machine })
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Bytes of the large weights, as they are kept.
+    pub fn weight_bytes(&self) -> usize {
+        let layers: usize = self.layers.iter().map(Layer::bytes).sum();
+        layers + self.embedding.bytes() + self.head.as_ref().map_or(0, Matrix::bytes)
+    }
+
+    /// A sequence without tokens.
+    pub fn sequence(&self) -> Sequence {
+        Sequence::new(&self.shape, self.dtype)
+    }
+
+    /// Appends tokens to sequences, all in one batch. Returns the logits that are wanted, [rows, vocab], in the order of the
+    /// steps.
+    ///
+    /// # Errors
+    /// A token is unknown; the sequences are as before.
+    pub fn forward(&self, steps: &mut [Step<'_>]) -> Result<Vec<f32>, UnknownToken> {
+        let hidden = self.shape.hidden;
+        let mut x = Vec::new();
+        for &id in steps.iter().flat_map(|step| step.ids) {
+            let unknown = UnknownToken { id, vocab: self.shape.vocab };
+            let at = usize::try_from(id).ok().filter(|at| *at < self.shape.vocab).ok_or(unknown)?;
+            let from = x.len();
+            x.resize(from + hidden, 0.0);
+            self.embedding.row(at, &mut x[from..]);
+        }
+        let mut batch = Batch::new(&self.shape, &self.machine, steps);
+        for (at, layer) in self.layers.iter().enumerate() {
+            layer.forward(&mut batch, at, &mut x);
+        }
+        drop(batch);
+        let rows = wanted(steps, &x, hidden);
+        for step in steps {
+            step.sequence.n_tokens += step.ids.len();
+        }
+        Ok(self.logits(&rows))
+    }
+
+    fn logits(&self, rows: &[f32]) -> Vec<f32> {
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        let mut logits = vec![0.0; rows.len() / self.shape.hidden * self.shape.vocab];
+        if logits.is_empty() {
+            return logits;
+        }
+        let h = ops::norm_rows(&self.machine, rows, &self.norm, self.shape.norm_eps);
+        let input = Input::new(&self.machine, h, self.shape.hidden, &[head]);
+        let job = Job { matrix: head, out: &mut logits, adds: false };
+        linear(&self.machine, &input, &mut [job]);
+        logits
+    }
+}
+
+/// The rows after which logits are wanted.
+fn wanted(steps: &[Step<'_>], x: &[f32], hidden: usize) -> Vec<f32> {
+    let (mut rows, mut first) = (Vec::new(), 0);
+    for step in steps {
+        let end = first + step.ids.len();
+        let from = match step.logits {
+            Wanted::None => end,
+            Wanted::Last => end.saturating_sub(1).max(first),
+            Wanted::All => first,
+        };
+        rows.extend_from_slice(&x[from * hidden..end * hidden]);
+        first = end;
+    }
+    rows
+}

@@ -1,0 +1,415 @@
+//! `y = x · Wᵀ` with quantised weights in panels of 16 outputs, and `x` quantised row by row.
+//!
+//! For each group of inputs the products of codes are summed as integers, exactly; then `scale of the weights * scale of x`
+//! times that sum is added in f32, group after group. The order is the same on every processor and for any number of
+//! rows, so a row's result never depends on its neighbours.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::isa::Isa;
+use super::matrix::{GROUP, Line, PANEL, Panels};
+use super::out::Out;
+
+/// Rows of `x`, quantised.
+#[derive(Debug, Default)]
+pub(super) struct Codes {
+    /// [rows, groups, GROUP], -127..=127, padded with zeros.
+    pub(super) codes: Vec<[i8; GROUP]>,
+    /// [rows, groups]
+    pub(super) scales: Vec<f32>,
+    /// Sums of the codes, [rows, groups]: times the weights' offset, they are what offset codes sum up to much.
+    pub(super) sums: Vec<i32>,
+}
+
+/// Quantises one row; every slice has one entry for each group.
+pub(super) fn quantise_row(
+    row: &[f32],
+    codes: &mut [[i8; GROUP]],
+    scales: &mut [f32],
+    sums: &mut [i32],
+) {
+    for (((values, codes), scale), sum) in row.chunks(GROUP).zip(codes).zip(scales).zip(sums) {
+        let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        *scale = largest / 127.0;
+        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+        codes.fill(0);
+        for (code, value) in codes.iter_mut().zip(values) {
+            // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even.
+            const SHIFT: f32 = 12_582_912.0;
+            #[expect(clippy::cast_possible_truncation, reason = "at most 127 by the scale")]
+            let rounded = ((value * inverse + SHIFT) - SHIFT) as i8;
+            *code = rounded;
+        }
+        *sum = codes.iter().map(|code| i32::from(*code)).sum();
+    }
+}
+
+/// How codes of weights are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// A byte each, offset 128.
+    Bytes,
+    /// Half a byte each, offset 8.
+    Nibbles,
+}
+
+impl Packing {
+    /// Lines of a group.
+    pub(super) const fn n_lines(self) -> usize {
+        match self {
+            Self::Bytes => GROUP / 4,
+            Self::Nibbles => GROUP / 8,
+        }
+    }
+
+    const fn offset(self) -> i32 {
+        match self {
+            Self::Bytes => 128,
+            Self::Nibbles => 8,
+        }
+    }
+}
+
+/// Computes the outputs of some panels for all rows.
+///
+/// # Safety
+/// Nobody else holds these columns of `out`.
+#[expect(clippy::too_many_arguments, reason = "a kernel's operands")]
+pub(super) unsafe fn compute(
+    isa: Isa,
+    packing: Packing,
+    weights: &Panels,
+    x: &Codes,
+    n_groups: usize,
+    panels: Range<usize>,
+    out: Out<'_>,
+    n_outputs: usize,
+    adds: bool,
+) {
+    let n_rows = x.scales.len() / n_groups;
+    let work = Work { weights, x, n_groups, n_rows, out, n_outputs, adds };
+    // SAFETY: the instructions are asked for; the rest is the caller's promise.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        match (isa.has_vnni(), isa, packing) {
+            (true, _, Packing::Bytes) => return x86::vnni_bytes(work, panels),
+            (true, _, Packing::Nibbles) => return x86::vnni_nibbles(work, panels),
+            (false, Isa::Avx2 | Isa::Avx512, _) => return x86::avx2(work, panels, packing),
+            (false, Isa::Portable, _) => {}
+        }
+        let _ = isa;
+        for panel in panels {
+            for row in 0..n_rows {
+                portable(work, packing, panel, row);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    weights: &'a Panels,
+    x: &'a Codes,
+    n_groups: usize,
+    n_rows: usize,
+    out: Out<'a>,
+    n_outputs: usize,
+    adds: bool,
+}
+
+impl Work<'_> {
+    /// # Safety
+    /// Nobody else holds these columns of `out`.
+    #[inline(always)]
+    unsafe fn store(&self, row: usize, panel: usize, sums: &[f32; PANEL]) {
+        let columns = panel * PANEL..((panel + 1) * PANEL).min(self.n_outputs);
+        // SAFETY: the caller's promise.
+        let out = unsafe { self.out.part(row, columns) };
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = if self.adds { *out + sum } else { *sum };
+        }
+    }
+
+    /// The lines of a group of a panel.
+    #[inline(always)]
+    fn lines(&self, panel: usize, group: usize, packing: Packing) -> &[Line] {
+        let n = packing.n_lines();
+        &self.weights.codes[(panel * self.n_groups + group) * n..][..n]
+    }
+}
+
+/// # Safety
+/// Nobody else holds these columns of `out`.
+unsafe fn portable(work: Work<'_>, packing: Packing, panel: usize, row: usize) {
+    let mut sums = [0.0_f32; PANEL];
+    for group in 0..work.n_groups {
+        let at = row * work.n_groups + group;
+        let codes = &work.x.codes[at];
+        let mut whole = [-packing.offset() * work.x.sums[at]; PANEL];
+        for (step, line) in work.lines(panel, group, packing).iter().enumerate() {
+            for (lane, whole) in whole.iter_mut().enumerate() {
+                for input in 0..4 {
+                    let code = line.0[lane * 4 + input];
+                    let product = |code: u8, at: usize| i32::from(code) * i32::from(codes[at]);
+                    *whole += match packing {
+                        Packing::Bytes => product(code, step * 4 + input),
+                        Packing::Nibbles => {
+                            product(code & 15, step * 8 + input)
+                                + product(code >> 4, step * 8 + 4 + input)
+                        }
+                    };
+                }
+            }
+        }
+        let scales = &work.weights.scales[panel * work.n_groups + group];
+        for lane in 0..PANEL {
+            #[expect(clippy::cast_precision_loss, reason = "below 2^24")]
+            let whole = whole[lane] as f32;
+            sums[lane] += whole * (bf16::from_bits(scales[lane]).to_f32() * work.x.scales[at]);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { work.store(row, panel, &sums) };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! The same with `vpdpbusd`, four products of bytes for each of 16 outputs, and without it on AVX2.
+    //!
+    //! A tile is some rows by some panels. For each step, a line of each panel meets four codes of each row, spread over a
+    //! register. Bytes moved: each line once for a tile; with one row that is each weight once.
+
+    use std::arch::x86_64::*;
+    use std::ops::Range;
+
+    use super::{GROUP, PANEL, Packing, Work};
+
+    /// # Safety
+    /// The processor has AVX-512 VNNI, and nobody else holds these columns.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(super) unsafe fn vnni_bytes(work: Work<'_>, panels: Range<usize>) {
+        // SAFETY: the caller's promise.
+        unsafe { vnni::<false>(work, panels) }
+    }
+
+    /// # Safety
+    /// As for [`vnni_bytes`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub(super) unsafe fn vnni_nibbles(work: Work<'_>, panels: Range<usize>) {
+        // SAFETY: the caller's promise.
+        unsafe { vnni::<true>(work, panels) }
+    }
+
+    /// # Safety
+    /// As for [`vnni_bytes`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn vnni<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
+        let mut panel = panels.start;
+        while panel < panels.end {
+            let n_panels = if work.n_rows == 1 { 4 } else { 2 }.min(panels.end - panel);
+            let mut row = 0;
+            while row < work.n_rows {
+                let left = work.n_rows - row;
+                // SAFETY: the caller's promise; rows and panels lie within `work`.
+                row += unsafe {
+                    match (left, n_panels) {
+                        (1, 4) => tile::<NIBBLES, 1, 4>(work, row, panel),
+                        (6.., 2) => tile::<NIBBLES, 6, 2>(work, row, panel),
+                        (4.., 2) => tile::<NIBBLES, 4, 2>(work, row, panel),
+                        (3, 2) => tile::<NIBBLES, 3, 2>(work, row, panel),
+                        (2, 2) => tile::<NIBBLES, 2, 2>(work, row, panel),
+                        (_, 2) => tile::<NIBBLES, 1, 2>(work, row, panel),
+                        (1, 3) => {
+                            tile::<NIBBLES, 1, 2>(work, row, panel);
+                            tile::<NIBBLES, 1, 1>(work, row, panel + 2)
+                        }
+                        _ => tile::<NIBBLES, 1, 1>(work, row, panel),
+                    }
+                };
+            }
+            panel += n_panels;
+        }
+    }
+
+    /// Returns the number of rows.
+    ///
+    /// # Safety
+    /// As for [`vnni_bytes`]; the rows and panels are those of `work`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn tile<const NIBBLES: bool, const H: usize, const W: usize>(
+        work: Work<'_>,
+        row: usize,
+        panel: usize,
+    ) -> usize {
+        let packing = if NIBBLES { Packing::Nibbles } else { Packing::Bytes };
+        let n_groups = work.n_groups;
+        let mut sums = [[_mm512_setzero_ps(); W]; H];
+        let low = _mm512_set1_epi8(15);
+        for group in 0..n_groups {
+            let at: [usize; H] = std::array::from_fn(|of| (row + of) * n_groups + group);
+            let codes: [&[i8; GROUP]; H] = at.map(|at| &work.x.codes[at]);
+            let lines: [_; W] = std::array::from_fn(|of| work.lines(panel + of, group, packing));
+            let mut whole = [[_mm512_setzero_si512(); W]; H];
+            for of in 0..H {
+                let offset = _mm512_set1_epi32(-packing.offset() * work.x.sums[at[of]]);
+                whole[of] = [offset; W];
+            }
+            // SAFETY: a step's four codes lie within the group.
+            let four = |codes: &[i8; GROUP], step: usize| unsafe {
+                _mm512_set1_epi32(codes.as_ptr().add(step * 4).cast::<i32>().read_unaligned())
+            };
+            for step in 0..packing.n_lines() {
+                let line: [__m512i; W] = std::array::from_fn(|of| {
+                    // SAFETY: a line is one aligned register.
+                    unsafe { _mm512_load_si512(lines[of].as_ptr().add(step).cast()) }
+                });
+                if NIBBLES {
+                    let first = line.map(|line| _mm512_and_si512(line, low));
+                    let second =
+                        line.map(|line| _mm512_and_si512(_mm512_srli_epi16::<4>(line), low));
+                    for of in 0..H {
+                        let (a, b) = (four(codes[of], 2 * step), four(codes[of], 2 * step + 1));
+                        for of_panel in 0..W {
+                            let sum = &mut whole[of][of_panel];
+                            *sum = _mm512_dpbusd_epi32(*sum, first[of_panel], a);
+                            *sum = _mm512_dpbusd_epi32(*sum, second[of_panel], b);
+                        }
+                    }
+                } else {
+                    for of in 0..H {
+                        let x = four(codes[of], step);
+                        for of_panel in 0..W {
+                            whole[of][of_panel] =
+                                _mm512_dpbusd_epi32(whole[of][of_panel], line[of_panel], x);
+                        }
+                    }
+                }
+            }
+            for of_panel in 0..W {
+                let scales = &work.weights.scales[(panel + of_panel) * n_groups + group];
+                // SAFETY: 16 scales are 32 bytes.
+                let bits = unsafe { _mm256_loadu_si256(scales.as_ptr().cast()) };
+                let scales =
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)));
+                for of in 0..H {
+                    let scale = _mm512_mul_ps(scales, _mm512_set1_ps(work.x.scales[at[of]]));
+                    let value = _mm512_cvtepi32_ps(whole[of][of_panel]);
+                    sums[of][of_panel] = _mm512_fmadd_ps(value, scale, sums[of][of_panel]);
+                }
+            }
+        }
+        for of in 0..H {
+            for of_panel in 0..W {
+                let mut values = [0.0; PANEL];
+                // SAFETY: 16 values; the rest is the caller's promise.
+                unsafe {
+                    _mm512_storeu_ps(values.as_mut_ptr(), sums[of][of_panel]);
+                    work.store(row + of, panel + of_panel, &values);
+                }
+            }
+        }
+        H
+    }
+
+    /// # Safety
+    /// The processor has AVX2 and FMA, and nobody else holds these columns.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn avx2(work: Work<'_>, panels: Range<usize>, packing: Packing) {
+        for panel in panels {
+            let mut row = 0;
+            while row < work.n_rows {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match (packing, work.n_rows - row) {
+                        (Packing::Bytes, 2..) => avx2_tile::<false, 2>(work, row, panel),
+                        (Packing::Bytes, _) => avx2_tile::<false, 1>(work, row, panel),
+                        (Packing::Nibbles, 2..) => avx2_tile::<true, 2>(work, row, panel),
+                        (Packing::Nibbles, _) => avx2_tile::<true, 1>(work, row, panel),
+                    }
+                }
+                row += if work.n_rows - row > 1 { 2 } else { 1 };
+            }
+        }
+    }
+
+    /// `vpmaddubsw` sums two products in 16 bits. Codes of four bits cannot overflow it; those of eight are made signed
+    /// and their sign moved to `x`, as 127 * 127 * 2 fits and 255 * 127 * 2 does not.
+    ///
+    /// # Safety
+    /// As for [`avx2`]; the rows and the panel are those of `work`.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2_tile<const NIBBLES: bool, const H: usize>(
+        work: Work<'_>,
+        row: usize,
+        panel: usize,
+    ) {
+        let packing = if NIBBLES { Packing::Nibbles } else { Packing::Bytes };
+        let n_groups = work.n_groups;
+        let mut sums = [[_mm256_setzero_ps(); 2]; H];
+        let ones = _mm256_set1_epi16(1);
+        for group in 0..n_groups {
+            let at: [usize; H] = std::array::from_fn(|of| (row + of) * n_groups + group);
+            let lines = work.lines(panel, group, packing);
+            let mut whole = [[_mm256_setzero_si256(); 2]; H];
+            if NIBBLES {
+                for of in 0..H {
+                    whole[of] = [_mm256_set1_epi32(-packing.offset() * work.x.sums[at[of]]); 2];
+                }
+            }
+            // SAFETY: a step's four codes lie within the group.
+            let four = |of: usize, step: usize| unsafe {
+                let codes = work.x.codes[at[of]].as_ptr();
+                _mm256_set1_epi32(codes.add(step * 4).cast::<i32>().read_unaligned())
+            };
+            let dot = |codes: __m256i, x: __m256i| {
+                _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones)
+            };
+            for (step, line) in lines.iter().enumerate() {
+                for half in 0..2 {
+                    // SAFETY: half a line is one aligned register.
+                    let line = unsafe { _mm256_load_si256(line.0.as_ptr().add(32 * half).cast()) };
+                    for of in 0..H {
+                        let sum = &mut whole[of][half];
+                        if NIBBLES {
+                            let low = _mm256_set1_epi8(15);
+                            let first = _mm256_and_si256(line, low);
+                            let second = _mm256_and_si256(_mm256_srli_epi16::<4>(line), low);
+                            *sum = _mm256_add_epi32(*sum, dot(first, four(of, 2 * step)));
+                            *sum = _mm256_add_epi32(*sum, dot(second, four(of, 2 * step + 1)));
+                        } else {
+                            let signed = _mm256_xor_si256(line, _mm256_set1_epi8(i8::MIN));
+                            let x = _mm256_sign_epi8(four(of, step), signed);
+                            *sum = _mm256_add_epi32(*sum, dot(_mm256_abs_epi8(signed), x));
+                        }
+                    }
+                }
+            }
+            let scales = &work.weights.scales[panel * n_groups + group];
+            for half in 0..2 {
+                // SAFETY: eight scales are 16 bytes.
+                let bits = unsafe { _mm_loadu_si128(scales[half * 8..].as_ptr().cast()) };
+                let scales =
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)));
+                for of in 0..H {
+                    let scale = _mm256_mul_ps(scales, _mm256_set1_ps(work.x.scales[at[of]]));
+                    let value = _mm256_cvtepi32_ps(whole[of][half]);
+                    sums[of][half] = _mm256_fmadd_ps(value, scale, sums[of][half]);
+                }
+            }
+        }
+        for (of, sums) in sums.iter().enumerate() {
+            let mut values = [0.0; PANEL];
+            // SAFETY: 16 values; the rest is the caller's promise.
+            unsafe {
+                _mm256_storeu_ps(values.as_mut_ptr(), sums[0]);
+                _mm256_storeu_ps(values[8..].as_mut_ptr(), sums[1]);
+                work.store(row + of, panel, &values);
+            }
+        }
+    }
+}

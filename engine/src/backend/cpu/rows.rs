@@ -1,0 +1,325 @@
+//! `y = x · Wᵀ` with weights in rows, F32 or BF16.
+//!
+//! A result is one register of partial sums over the inputs, added up at the end. Its order of additions is the same
+//! however many rows and outputs are computed together, so a row's result never depends on its neighbours.
+
+use std::ops::Range;
+
+use super::isa::{Isa, Kernel, Lanes};
+use super::out::Out;
+
+/// Bytes of `x` that stay in the second-level cache while weights pass by.
+const BLOCK_BYTES: usize = 512 << 10;
+
+/// Some outputs of a layer, for all rows of `x`.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a, E> {
+    /// [outputs, inputs]
+    pub(super) weights: &'a [E],
+    /// [rows, inputs]
+    pub(super) x: &'a [E],
+    pub(super) inputs: usize,
+}
+
+/// A value that can be widened to f32.
+pub(super) trait Element: Copy + Default + Send + Sync {
+    /// 32 values, in the same arrangement for every call.
+    fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L);
+    /// 16 values in their order.
+    fn load<L: Lanes>(from: &[Self; 16]) -> L;
+    /// Rounds to this type.
+    fn of(value: f32) -> Self;
+    fn to_f32(self) -> f32;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L) {
+        let halves = from.as_chunks::<16>().0;
+        (L::load(&halves[0]), L::load(&halves[1]))
+    }
+
+    #[inline(always)]
+    fn load<L: Lanes>(from: &[Self; 16]) -> L {
+        L::load(from)
+    }
+
+    #[inline(always)]
+    fn of(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+}
+
+/// BF16 bits.
+impl Element for u16 {
+    #[inline(always)]
+    fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L) {
+        L::load_bf16_pairs(from)
+    }
+
+    #[inline(always)]
+    fn load<L: Lanes>(from: &[Self; 16]) -> L {
+        L::load_bf16(from)
+    }
+
+    #[inline(always)]
+    fn of(value: f32) -> Self {
+        bf16_bits(value)
+    }
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self) << 16)
+    }
+}
+
+/// The nearest BF16, ties to even. Not a number stays none.
+#[inline(always)]
+pub(super) fn bf16_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    let bits = if value.is_nan() { bits | 0x0040_0000 } else { rounded };
+    (bits >> 16) as u16
+}
+
+impl<E> Rows<'_, E> {
+    fn n_rows(&self) -> usize {
+        self.x.len() / self.inputs
+    }
+
+    /// Blocks of rows and, within each, groups of outputs: what is read again stays in a cache.
+    #[inline(always)]
+    fn tiles(&self, columns: Range<usize>, height: usize, width: usize, tile: impl Fn(Tile)) {
+        let block = (BLOCK_BYTES / (self.inputs * size_of::<E>())).max(height) / height * height;
+        for from in (0..self.n_rows()).step_by(block) {
+            let to = (from + block).min(self.n_rows());
+            for column in columns.clone().step_by(width) {
+                for row in (from..to).step_by(height) {
+                    tile(Tile {
+                        row,
+                        column,
+                        n_rows: (to - row).min(height),
+                        n_columns: (columns.end - column).min(width),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A part of the results that is computed together.
+struct Tile {
+    row: usize,
+    column: usize,
+    n_rows: usize,
+    n_columns: usize,
+}
+
+impl Rows<'_, f32> {
+    /// Computes some outputs and stores them, or adds them to what is there.
+    ///
+    /// # Safety
+    /// Nobody else holds these columns of `out`.
+    pub(super) unsafe fn compute(self, isa: Isa, columns: Range<usize>, out: Out<'_>, adds: bool) {
+        isa.run(AnyRows { rows: self, columns, out, adds });
+    }
+}
+
+impl Rows<'_, u16> {
+    /// As for f32.
+    ///
+    /// # Safety
+    /// Nobody else holds these columns of `out`.
+    pub(super) unsafe fn compute(self, isa: Isa, columns: Range<usize>, out: Out<'_>, adds: bool) {
+        #[cfg(target_arch = "x86_64")]
+        if isa.has_bf16() {
+            // SAFETY: the instructions were just found; the rest is the caller's promise.
+            unsafe { x86::compute(self, columns, out, adds) };
+            return;
+        }
+        isa.run(AnyRows { rows: self, columns, out, adds });
+    }
+}
+
+struct AnyRows<'a, E> {
+    rows: Rows<'a, E>,
+    columns: Range<usize>,
+    out: Out<'a>,
+    adds: bool,
+}
+
+impl<E: Element> Kernel for AnyRows<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        // Sums and operands of a tile fit the registers.
+        let (height, width) = if L::IS_WIDE { (4, 4) } else { (2, 2) };
+        let (rows, out, adds) = (self.rows, self.out, self.adds);
+        rows.tiles(self.columns.clone(), height, width, |tile| {
+            // SAFETY: `compute` promises it.
+            unsafe {
+                match (L::IS_WIDE, tile.n_rows, tile.n_columns) {
+                    (true, 4, 4) => any_tile::<L, E, 4, 4>(rows, &tile, out, adds),
+                    (true, 1, 4) => any_tile::<L, E, 1, 4>(rows, &tile, out, adds),
+                    (_, 2, 2) => any_tile::<L, E, 2, 2>(rows, &tile, out, adds),
+                    (_, 1, 2) => any_tile::<L, E, 1, 2>(rows, &tile, out, adds),
+                    _ => rest(&tile, |tile| any_tile::<L, E, 1, 1>(rows, tile, out, adds)),
+                }
+            }
+        });
+    }
+}
+
+/// A tile at an edge, value by value.
+#[inline(always)]
+fn rest(tile: &Tile, one: impl Fn(&Tile)) {
+    for row in tile.row..tile.row + tile.n_rows {
+        for column in tile.column..tile.column + tile.n_columns {
+            one(&Tile { row, column, n_rows: 1, n_columns: 1 });
+        }
+    }
+}
+
+/// # Safety
+/// Nobody else holds this tile of `out`.
+#[inline(always)]
+unsafe fn any_tile<L: Lanes, E: Element, const H: usize, const W: usize>(
+    rows: Rows<'_, E>,
+    tile: &Tile,
+    out: Out<'_>,
+    adds: bool,
+) {
+    let inputs = rows.inputs;
+    let x: [&[E]; H] = std::array::from_fn(|row| &rows.x[(tile.row + row) * inputs..][..inputs]);
+    let w: [&[E]; W] =
+        std::array::from_fn(|column| &rows.weights[(tile.column + column) * inputs..][..inputs]);
+    let x32: [&[[E; 32]]; H] = x.map(|row| row.as_chunks().0);
+    let w32: [&[[E; 32]]; W] = w.map(|row| row.as_chunks().0);
+    let mut sums = [[L::splat(0.0); W]; H];
+    let mut step = |x: [&[E; 32]; H], w: [&[E; 32]; W]| {
+        let x: [(L, L); H] = x.map(E::pair);
+        for column in 0..W {
+            let (even, odd) = E::pair::<L>(w[column]);
+            for row in 0..H {
+                sums[row][column] = even.fma(x[row].0, sums[row][column]);
+                sums[row][column] = odd.fma(x[row].1, sums[row][column]);
+            }
+        }
+    };
+    for at in 0..inputs / 32 {
+        step(std::array::from_fn(|row| &x32[row][at]), std::array::from_fn(|row| &w32[row][at]));
+    }
+    if !inputs.is_multiple_of(32) {
+        let padded = |row: &[E]| {
+            let mut values = [E::default(); 32];
+            let tail = &row[inputs / 32 * 32..];
+            values[..tail.len()].copy_from_slice(tail);
+            values
+        };
+        let (x, w) = (x.map(padded), w.map(padded));
+        step(x.each_ref(), w.each_ref());
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let out = unsafe { out.part(tile.row + row, tile.column..tile.column + W) };
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = if adds { *out + sum.sum() } else { sum.sum() };
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! BF16 with `vdpbf16ps`: 32 products a time, summed in f32.
+    //!
+    //! [rows, inputs] x [outputs, inputs]; four rows by six outputs are 24 registers of sums.
+
+    use std::arch::x86_64::*;
+    use std::ops::Range;
+
+    use super::{Out, Rows, Tile};
+
+    /// # Safety
+    /// The processor has AVX-512 BF16, and nobody else holds these columns of `out`.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    pub(super) unsafe fn compute(
+        rows: Rows<'_, u16>,
+        columns: Range<usize>,
+        out: Out<'_>,
+        adds: bool,
+    ) {
+        let (height, width) = if rows.n_rows() == 1 { (1, 8) } else { (4, 6) };
+        rows.tiles(columns, height, width, |tile| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match (tile.n_rows, tile.n_columns) {
+                    (1, 8) => self::tile::<1, 8>(rows, &tile, out, adds),
+                    (4, 6) => self::tile::<4, 6>(rows, &tile, out, adds),
+                    (3, 6) => self::tile::<3, 6>(rows, &tile, out, adds),
+                    (2, 6) => self::tile::<2, 6>(rows, &tile, out, adds),
+                    (1, 6) => self::tile::<1, 6>(rows, &tile, out, adds),
+                    _ => super::rest(&tile, |tile| self::tile::<1, 1>(rows, tile, out, adds)),
+                }
+            }
+        });
+    }
+
+    /// # Safety
+    /// As for [`compute`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    unsafe fn tile<const H: usize, const W: usize>(
+        rows: Rows<'_, u16>,
+        tile: &Tile,
+        out: Out<'_>,
+        adds: bool,
+    ) {
+        let inputs = rows.inputs;
+        let x = rows.x[tile.row * inputs..][..H * inputs].as_ptr();
+        let w = rows.weights[tile.column * inputs..][..W * inputs].as_ptr();
+        let mut sums = [[_mm512_setzero_ps(); W]; H];
+        let whole = inputs / 32 * 32;
+        // The tail is read masked: lanes behind the end are zero.
+        let tail = if inputs > whole { (1_u32 << (inputs - whole)) - 1 } else { 0 };
+        let load = |from: *const u16, at: usize| {
+            // SAFETY: the slices above hold H and W rows of `inputs` values; the mask leaves out what lies behind them.
+            unsafe {
+                let bits = if at < whole {
+                    _mm512_loadu_si512(from.add(at).cast())
+                } else {
+                    _mm512_maskz_loadu_epi16(tail, from.add(at).cast())
+                };
+                // The same 512 bits, by another name.
+                std::mem::transmute::<__m512i, __m512bh>(bits)
+            }
+        };
+        let mut at = 0;
+        while at < inputs {
+            let mut left = [load(x, at); H];
+            for row in 1..H {
+                left[row] = load(x.wrapping_add(row * inputs), at);
+            }
+            for column in 0..W {
+                let right = load(w.wrapping_add(column * inputs), at);
+                for row in 0..H {
+                    sums[row][column] = _mm512_dpbf16_ps(sums[row][column], left[row], right);
+                }
+            }
+            at += 32;
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            let out = unsafe { out.part(tile.row + row, tile.column..tile.column + W) };
+            for (out, sum) in out.iter_mut().zip(sums) {
+                let sum = _mm512_reduce_add_ps(*sum);
+                *out = if adds { *out + sum } else { sum };
+            }
+        }
+    }
+}

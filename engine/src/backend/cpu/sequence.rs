@@ -1,0 +1,124 @@
+//! What a sequence has left in a model: keys and values of every token, and the recurrent states after the last one.
+//!
+//! Keys and values of earlier tokens stay as they are, states do not: a sequence can go back only to a token at which a
+//! [`Snapshot`] of its states was taken.
+
+use super::attention::Cache;
+use super::delta::Memory;
+use super::matrix::Dtype;
+use crate::{Mixer, Shape};
+
+/// A sequence of tokens in a model.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    pub(super) n_tokens: usize,
+    pub(super) layers: Vec<Layer>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Layer {
+    /// One cache for each key head, f32 where the weights are.
+    Exact(Vec<Cache<f32>>),
+    /// One cache for each key head, BF16.
+    Attention(Vec<Cache<u16>>),
+    Delta(Memory),
+}
+
+/// The recurrent states after some token.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    n_tokens: usize,
+    /// One for each layer that has a state.
+    memories: Vec<Memory>,
+}
+
+impl Snapshot {
+    /// The number of tokens after which it was taken.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+}
+
+impl Sequence {
+    pub(super) fn new(shape: &Shape, dtype: Dtype) -> Self {
+        let n_heads = shape.attention.n_kv_heads;
+        let layers = shape.layers.iter().map(|mixer| match (mixer, dtype) {
+            (Mixer::Delta, _) => Layer::Delta(Memory::new(&shape.delta)),
+            (Mixer::Attention, Dtype::F32) => Layer::Exact(vec![Cache::default(); n_heads]),
+            (Mixer::Attention, Dtype::Bf16 | Dtype::Int8 | Dtype::Int4) => {
+                Layer::Attention(vec![Cache::default(); n_heads])
+            }
+        });
+        Self { n_tokens: 0, layers: layers.collect() }
+    }
+
+    /// Tokens that it holds.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// Bytes of its keys and values, as allocated.
+    pub fn cache_bytes(&self) -> usize {
+        let bytes = |layer: &Layer| match layer {
+            Layer::Exact(heads) => heads.iter().map(Cache::bytes).sum(),
+            Layer::Attention(heads) => heads.iter().map(Cache::bytes).sum(),
+            Layer::Delta(_) => 0,
+        };
+        self.layers.iter().map(bytes).sum()
+    }
+
+    /// The states as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        let memories = self.layers.iter().filter_map(|layer| match layer {
+            Layer::Delta(memory) => Some(memory.clone()),
+            Layer::Exact(_) | Layer::Attention(_) => None,
+        });
+        Snapshot { n_tokens: self.n_tokens, memories: memories.collect() }
+    }
+
+    /// Goes back to a snapshot of this sequence; what came after it is forgotten.
+    ///
+    /// # Panics
+    /// The snapshot lies behind the sequence's end.
+    pub fn restore(&mut self, snapshot: &Snapshot, shape: &Shape) {
+        assert!(snapshot.n_tokens <= self.n_tokens, "a snapshot of this sequence");
+        let mut memories = snapshot.memories.iter();
+        for layer in &mut self.layers {
+            let head = shape.attention.head;
+            match layer {
+                Layer::Delta(memory) => {
+                    *memory = memories.next().expect("a state for each layer").clone();
+                }
+                Layer::Exact(heads) => {
+                    heads.iter_mut().for_each(|cache| cache.truncate(snapshot.n_tokens, head));
+                }
+                Layer::Attention(heads) => {
+                    heads.iter_mut().for_each(|cache| cache.truncate(snapshot.n_tokens, head));
+                }
+            }
+        }
+        self.n_tokens = snapshot.n_tokens;
+    }
+
+    /// The recurrent state of a Gated DeltaNet layer, [value heads, key width, value width]; none for other layers.
+    pub fn recurrent_state(&self, layer: usize, shape: &Shape) -> Option<Vec<f32>> {
+        match self.layers.get(layer)? {
+            Layer::Delta(memory) => Some(memory.state(&shape.delta)),
+            Layer::Exact(_) | Layer::Attention(_) => None,
+        }
+    }
+
+    /// Keys and values of an attention layer, for each key head a pair of [tokens, head]; none for other layers.
+    pub fn keys_and_values(
+        &self,
+        layer: usize,
+        shape: &Shape,
+    ) -> Option<Vec<(Vec<f32>, Vec<f32>)>> {
+        let head = shape.attention.head;
+        match self.layers.get(layer)? {
+            Layer::Exact(heads) => Some(heads.iter().map(|cache| cache.table(head)).collect()),
+            Layer::Attention(heads) => Some(heads.iter().map(|cache| cache.table(head)).collect()),
+            Layer::Delta(_) => None,
+        }
+    }
+}
