@@ -7,6 +7,7 @@
 
 mod checkpoint;
 mod error;
+mod file;
 pub mod parse;
 pub mod portable;
 mod request;
@@ -14,6 +15,7 @@ mod sampler;
 mod shape;
 mod summary;
 mod template;
+mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
 pub use error::Error;
@@ -22,3 +24,4 @@ pub use sampler::Sampler;
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
 pub use summary::Summary;
 pub use template::{RenderError, Template};
+pub use tokenizer::{Decoder, Part, Span, TokenizeError, Tokenizer};

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::ser::Formatter;
 
-use crate::{Error, Message, Request};
+use crate::{Error, Message, Request, file};
 
 const NAME: &str = "chat_template.jinja";
 /// Largest template that is read, in bytes; the published one has eight thousand.
@@ -43,13 +43,9 @@ impl Template {
     /// It is not there, or is no Jinja template.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let file = folder.join(NAME);
-        let read = |source| Error::Read { file: file.clone(), source };
-        let size = std::fs::metadata(&file).map_err(read)?.len();
-        if size > FILE_BYTES {
-            let reason = format!("it has {size} bytes, more than {FILE_BYTES}");
-            return Err(Error::File { file, reason });
-        }
-        let text = std::fs::read_to_string(&file).map_err(read)?;
+        let text = String::from_utf8(file::read(&file, FILE_BYTES)?).map_err(|error| {
+            Error::File { file: file.clone(), reason: error.utf8_error().to_string() }
+        })?;
         Self::parse(&file, text)
     }
 

@@ -25,8 +25,8 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// As it stands in a text.
-    fn text(self) -> &'static str {
+    /// As it stands in a text, and as the tokenizer knows it.
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::ThinkOpen => "<think>",
             Self::ThinkClose => "</think>",
