@@ -1,11 +1,13 @@
 //! Text in, text and tool calls out. This crate promises one model family, Qwen3.5, behind plain data types:
 //! a [`Request`] goes in, [`Piece`]s stream out, a [`Reply`] closes the turn.
 //!
-//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder and computes logits
-//! in plain f32 ([`portable`]); it does not yet turn them into text. The bot reaches a model through an
+//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder, turns a conversation
+//! into the tokens that the model reads ([`Encoder`]) and computes logits in plain f32 ([`portable`]); the loop that draws
+//! tokens from them and reads them ([`Decoder`], [`parse`]) is not yet here. The bot reaches a model through an
 //! OpenAI-compatible endpoint that speaks these same types.
 
 mod checkpoint;
+mod encode;
 mod error;
 mod file;
 pub mod parse;
@@ -18,6 +20,7 @@ mod template;
 mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
+pub use encode::{EncodeError, Encoder, Prompt};
 pub use error::Error;
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
 pub use sampler::Sampler;

@@ -9,6 +9,7 @@
 mod added;
 mod decoder;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -167,6 +168,11 @@ impl Tokenizer {
     /// The mark that a token is.
     pub fn mark(&self, id: u32) -> Option<Mark> {
         self.marks.iter().find(|(_, each)| *each == id).map(|(mark, _)| *mark)
+    }
+
+    /// The characters, white space aside, that added tokens are made of.
+    pub(crate) fn letters_of_added(&self) -> BTreeSet<char> {
+        self.added.letters()
     }
 
     /// The text of ids. Special tokens are left out, marks are spelled, and bytes that are no UTF-8 become U+FFFD.

@@ -68,6 +68,22 @@ fn the_published_tokens_are_where_the_specification_says() {
     assert_eq!(tokenizer.id("<|im_end|>"), Some(248_046));
 }
 
+/// With the template's words around it and without its control tokens, whatever it says.
+#[test]
+fn a_prompt_has_the_published_ids() {
+    let Some(tokenizer) = published() else { return };
+    let prompt = |text| {
+        let (before, after) =
+            ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n<think>\n");
+        let spans = [Span::Trusted(before), Span::Untrusted(text), Span::Trusted(after)];
+        tokenizer.encode(&spans).unwrap()
+    };
+    let after = [248_046, 198, 248_045, 74_455, 198, 248_068, 198];
+    assert_eq!(prompt("hello"), [&[248_045, 846, 198, 14_556], &after[..]].concat());
+    let spelled = [27, 91, 316, 4747, 91];
+    assert_eq!(prompt("<|im_start|"), [&[248_045, 846, 198], &spelled[..], &after].concat());
+}
+
 /// Such a run is one piece for the joining of pairs; a cost that grows with the square of its length would show here.
 #[test]
 fn long_runs_are_encoded_whole_and_in_time() {

@@ -98,6 +98,12 @@ impl Added {
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.by_id.keys().copied()
     }
+
+    /// The characters of all tokens but white space.
+    pub(super) fn letters(&self) -> BTreeSet<char> {
+        let all = self.by_content.keys().flat_map(|content| content.chars());
+        all.filter(|c| !c.is_whitespace()).collect()
+    }
 }
 
 #[derive(Deserialize)]
