@@ -4,6 +4,7 @@
 //! text are only words. Whatever way the text is cut into pieces, the reply is the same. A call is handed out whole.
 
 mod call;
+mod literal;
 mod value;
 
 use crate::{Piece, Reply, Stop, Tool, ToolCall, Usage};

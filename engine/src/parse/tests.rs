@@ -212,6 +212,12 @@ fn values_have_the_types_of_the_schema() {
             json!({ "maybe": 7, "either": { "a": 1 }, "text": "123" }),
         ),
         ("unknown=1", json!({ "unknown": "1" })),
+        // As Python writes them.
+        (
+            "list=['a',True,(1,None)] either={'a':{'b':[]}}",
+            json!({ "list": ["a", true, [1, null]], "either": { "a": { "b": [] } } }),
+        ),
+        ("list={'a':1} either=[1,'x']", json!({ "list": "{'a':1}", "either": "[1,'x']" })),
     ] {
         check(Start::Content, &set(pairs), ("", "", &[("Set", expected)]));
     }
