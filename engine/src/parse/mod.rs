@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
                 self.state = State::Reasoning;
                 self.text(&(Mark::CallOpen.text().to_owned() + &held), pieces);
             }
-            State::Bare(held) | State::Call(held) if call::is_complete(&held) => {
+            State::Bare(held) | State::Call(held) if call::is_complete(&held, stop) => {
                 if let Some(call) = call::parse(&held, self.tools) {
                     self.add_call(call, pieces);
                 }
@@ -254,5 +254,7 @@ fn find_start(text: &str) -> Option<usize> {
         .find(|&at| text[at..].starts_with(FUNCTION) || FUNCTION.starts_with(&text[at..]))
 }
 
+#[cfg(test)]
+mod any_stream;
 #[cfg(test)]
 mod tests;
