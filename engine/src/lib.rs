@@ -1,25 +1,33 @@
 //! Text in, text and tool calls out. This crate promises one model family, Qwen3.5, behind plain data types:
 //! a [`Request`] goes in, [`Piece`]s stream out, a [`Reply`] closes the turn.
 //!
-//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder and computes logits
-//! in plain f32 ([`portable`]); it does not yet turn them into text. The bot reaches a model through an
+//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder, turns a conversation
+//! into the tokens that the model reads ([`Encoder`]) and computes logits in plain f32 ([`portable`]); the loop that draws
+//! tokens from them and reads them ([`Decoder`], [`parse`]) is not yet here. The bot reaches a model through an
 //! OpenAI-compatible endpoint that speaks these same types.
 
 pub mod backend;
 mod checkpoint;
+mod encode;
 mod error;
+mod file;
 pub mod parse;
 pub mod portable;
 mod request;
 mod sampler;
 mod shape;
+mod stop_ids;
 mod summary;
 mod template;
+mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
+pub use encode::{EncodeError, Encoder, Prompt};
 pub use error::Error;
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
 pub use sampler::Sampler;
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
+pub use stop_ids::stop_ids;
 pub use summary::Summary;
 pub use template::{RenderError, Template};
+pub use tokenizer::{Decoder, Part, Span, TokenizeError, Tokenizer};

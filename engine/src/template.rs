@@ -1,7 +1,7 @@
 //! The chat template of a model's folder: messages and tools become the one text that the model was trained to see.
 //!
 //! The template is the folder's own Jinja file. What Python does in it and Rust would do otherwise is done as in Python:
-//! JSON with spaces, `True` and `None`, trimming. It does not yet keep control marks apart that stand in untrusted text.
+//! JSON with spaces, `True` and `None`, trimming. Control tokens in the request's texts are not told apart here; `encode` does.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::ser::Formatter;
 
-use crate::{Error, Message, Request};
+use crate::{Error, Message, Request, file};
 
 const NAME: &str = "chat_template.jinja";
 /// Largest template that is read, in bytes; the published one has eight thousand.
@@ -22,6 +22,7 @@ const FILE_BYTES: u64 = 1 << 20;
 /// A model's chat template.
 pub struct Template {
     file: PathBuf,
+    source: String,
     environment: Environment<'static>,
 }
 
@@ -43,17 +44,13 @@ impl Template {
     /// It is not there, or is no Jinja template.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let file = folder.join(NAME);
-        let read = |source| Error::Read { file: file.clone(), source };
-        let size = std::fs::metadata(&file).map_err(read)?.len();
-        if size > FILE_BYTES {
-            let reason = format!("it has {size} bytes, more than {FILE_BYTES}");
-            return Err(Error::File { file, reason });
-        }
-        let text = std::fs::read_to_string(&file).map_err(read)?;
+        let text = String::from_utf8(file::read(&file, FILE_BYTES)?).map_err(|error| {
+            Error::File { file: file.clone(), reason: error.utf8_error().to_string() }
+        })?;
         Self::parse(&file, text)
     }
 
-    fn parse(file: &Path, text: String) -> Result<Self, Error> {
+    fn parse(file: &Path, source: String) -> Result<Self, Error> {
         let mut environment = Environment::new();
         // As transformers sets it up.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -61,11 +58,11 @@ impl Template {
         environment.set_unknown_method_callback(unknown_method_callback);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise);
-        environment.add_template_owned(NAME, text).map_err(|error| Error::File {
+        environment.add_template_owned(NAME, source.clone()).map_err(|error| Error::File {
             file: file.to_owned(),
             reason: format!("it is no template: {error}"),
         })?;
-        Ok(Self { file: file.to_owned(), environment })
+        Ok(Self { file: file.to_owned(), source, environment })
     }
 
     /// The text of a request, with the words that begin the model's turn.
@@ -73,18 +70,24 @@ impl Template {
     /// # Errors
     /// The template refuses the conversation.
     pub fn render(&self, request: &Request) -> Result<String, RenderError> {
-        let messages: Vec<serde_json::Value> = request.messages.iter().map(message).collect();
-        let tools: Vec<serde_json::Value> = request
-            .tools
-            .iter()
-            .map(|tool| json!({ "type": "function", "function": tool }))
-            .collect();
-        self.render_values(&context! {
-            messages => Value::from(Serde(messages)),
-            tools => Value::from(Serde(if tools.is_empty() { json!(null) } else { json!(tools) })),
-            add_generation_prompt => true,
-            enable_thinking => request.sampling.thinking,
-        })
+        self.render_values(&values(request, &mut str::to_owned))
+    }
+
+    /// The text of a request whose own texts, names and keys were first changed one by one.
+    ///
+    /// # Errors
+    /// The template refuses the conversation.
+    pub(crate) fn render_changed(
+        &self,
+        request: &Request,
+        change: &mut dyn FnMut(&str) -> String,
+    ) -> Result<String, RenderError> {
+        self.render_values(&values(request, change))
+    }
+
+    /// The template itself.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 
     fn render_values(&self, values: &Value) -> Result<String, RenderError> {
@@ -95,12 +98,41 @@ impl Template {
     }
 }
 
-fn message(message: &Message) -> serde_json::Value {
+/// Hands every text, name and key of a request over, as a template would see them.
+pub(crate) fn each_text(request: &Request, take: &mut dyn FnMut(&str)) {
+    values(request, &mut |text| {
+        take(text);
+        String::new()
+    });
+}
+
+/// What a template is given. Roles and the keys around the texts are ours; all else goes through `change`.
+fn values(request: &Request, change: &mut dyn FnMut(&str) -> String) -> Value {
+    let messages: Vec<serde_json::Value> =
+        request.messages.iter().map(|each| message(each, change)).collect();
+    let tools: Vec<serde_json::Value> = request
+        .tools
+        .iter()
+        .map(|tool| {
+            let (name, description) = (change(&tool.name), change(&tool.description));
+            json!({ "type": "function", "function": { "name": name, "description": description,
+                    "parameters": changed(&tool.parameters, change) } })
+        })
+        .collect();
+    context! {
+        messages => Value::from(Serde(messages)),
+        tools => Value::from(Serde(if tools.is_empty() { json!(null) } else { json!(tools) })),
+        add_generation_prompt => true,
+        enable_thinking => request.sampling.thinking,
+    }
+}
+
+fn message(message: &Message, change: &mut dyn FnMut(&str) -> String) -> serde_json::Value {
     match message {
-        Message::System { content } => json!({ "role": "system", "content": content }),
-        Message::User { content } => json!({ "role": "user", "content": content }),
+        Message::System { content } => json!({ "role": "system", "content": change(content) }),
+        Message::User { content } => json!({ "role": "user", "content": change(content) }),
         Message::Tool { call_id, content } => {
-            json!({ "role": "tool", "tool_call_id": call_id, "content": content })
+            json!({ "role": "tool", "tool_call_id": change(call_id), "content": change(content) })
         }
         Message::Assistant { content, reasoning, calls } => {
             let calls: Vec<serde_json::Value> = calls
@@ -109,11 +141,26 @@ fn message(message: &Message) -> serde_json::Value {
                     // Templates walk through the arguments; what the model broke has none.
                     let arguments: serde_json::Map<String, serde_json::Value> =
                         serde_json::from_str(&call.arguments).unwrap_or_default();
-                    json!({ "id": call.id, "type": "function",
-                            "function": { "name": call.name, "arguments": arguments } })
+                    json!({ "id": change(&call.id), "type": "function", "function": {
+                            "name": change(&call.name), "arguments": changed(&arguments.into(), change) } })
                 })
                 .collect();
-            json!({ "role": "assistant", "content": content, "reasoning_content": reasoning, "tool_calls": calls })
+            json!({ "role": "assistant", "content": change(content), "reasoning_content": change(reasoning),
+                    "tool_calls": calls })
+        }
+    }
+}
+
+/// JSON with its texts and keys changed.
+fn changed(value: &serde_json::Value, change: &mut dyn FnMut(&str) -> String) -> serde_json::Value {
+    match value {
+        serde_json::Value::String(text) => change(text).into(),
+        serde_json::Value::Array(items) => items.iter().map(|item| changed(item, change)).collect(),
+        serde_json::Value::Object(pairs) => {
+            pairs.iter().map(|(key, value)| (change(key), changed(value, change))).collect()
+        }
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {
+            value.clone()
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::FUNCTION;
 use super::value::typed;
-use crate::Tool;
+use crate::{Stop, Tool};
 
 const FUNCTION_END: &str = "</function>";
 const PARAMETER: &str = "<parameter=";
@@ -30,10 +30,16 @@ pub(super) fn parse(body: &str, tools: &[Tool]) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), Value::Object(arguments).to_string()))
 }
 
-/// Whether a call whose mark never came is whole all the same. Without its end, nobody knows whether a parameter is missing.
-pub(super) fn is_complete(body: &str) -> bool {
-    let body = body.trim();
-    body.starts_with(FUNCTION) && body.ends_with(FUNCTION_END)
+/// Whether a call whose mark never came is whole all the same. Without its end, nobody knows whether a parameter is
+/// missing; and where the turn was cut, a value may have been cut behind something that only looks like the end.
+pub(super) fn is_complete(body: &str, stop: Stop) -> bool {
+    let Some(inner) = body.trim().strip_suffix(FUNCTION_END) else { return false };
+    let has_open_value = || inner.contains(PARAMETER) && !inner.trim_end().ends_with(PARAMETER_END);
+    inner.starts_with(FUNCTION)
+        && match stop {
+            Stop::End => true,
+            Stop::Length => !has_open_value(),
+        }
 }
 
 /// A value and what follows its end mark.

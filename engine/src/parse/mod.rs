@@ -4,6 +4,7 @@
 //! text are only words. Whatever way the text is cut into pieces, the reply is the same. A call is handed out whole.
 
 mod call;
+mod literal;
 mod value;
 
 use crate::{Piece, Reply, Stop, Tool, ToolCall, Usage};
@@ -25,8 +26,8 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// As it stands in a text.
-    fn text(self) -> &'static str {
+    /// As it stands in a text, and as the tokenizer knows it.
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::ThinkOpen => "<think>",
             Self::ThinkClose => "</think>",
@@ -231,7 +232,7 @@ impl<'a> Parser<'a> {
                 self.state = State::Reasoning;
                 self.text(&(Mark::CallOpen.text().to_owned() + &held), pieces);
             }
-            State::Bare(held) | State::Call(held) if call::is_complete(&held) => {
+            State::Bare(held) | State::Call(held) if call::is_complete(&held, stop) => {
                 if let Some(call) = call::parse(&held, self.tools) {
                     self.add_call(call, pieces);
                 }
@@ -253,5 +254,7 @@ fn find_start(text: &str) -> Option<usize> {
         .find(|&at| text[at..].starts_with(FUNCTION) || FUNCTION.starts_with(&text[at..]))
 }
 
+#[cfg(test)]
+mod any_stream;
 #[cfg(test)]
 mod tests;

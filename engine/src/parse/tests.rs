@@ -139,6 +139,9 @@ fn reasoning_content_and_calls_are_told_apart() {
     );
     // The think block was not closed.
     check(Reasoning, &format!("Hm.\n{call}"), ("Hm.", "", &[("Write", write("x = 1"))]));
+    // Text behind a call is text; white space before the first is none.
+    check(Content, &format!(" \n {call}\n"), ("", "", &[("Write", write("x = 1"))]));
+    check(Content, &format!("{call}\nDone."), ("", "Done.", &[("Write", write("x = 1"))]));
     // The words alone are no call.
     check(Reasoning, "a <tool_call> is a mark\n</think>\nx", ("a <tool_call> is a mark", "x", &[]));
     check(Content, "</tool_call>a", ("", "a", &[]));
@@ -171,6 +174,8 @@ fn values_keep_what_looks_like_an_end() {
 fn a_forgotten_end_is_found() {
     let forgotten = "<tool_call>\n<function=Write>\n<parameter=file_path>\na\n<parameter=content>\nx\n</function>\n</tool_call>";
     check(Start::Content, forgotten, ("", "", &[("Write", write("x"))]));
+    let no_function_end = written("x").replace("</function>\n", "");
+    check(Start::Content, &no_function_end, ("", "", &[("Write", write("x"))]));
     let bare = "<tool_call><function=Write></function></tool_call>";
     check(Start::Content, bare, ("", "", &[("Write", json!({}))]));
     check(Start::Content, "<tool_call>nonsense</tool_call>", ("", "nonsense", &[]));
@@ -181,6 +186,9 @@ fn a_call_without_its_mark_counts_for_a_declared_tool_only() {
     let call = written("x");
     let call = call.replace("<tool_call>\n", "").replace("\n</tool_call>", "");
     check(Start::Content, &call, ("", "", &[("Write", write("x"))]));
+    // Behind its mark it counts for any; who asked answers that there is no such tool.
+    let unknown = written("1").replace("Write", "Nothing");
+    check(Start::Content, &unknown, ("", "", &[("Nothing", write("1"))]));
     check(Start::Content, "a <function=Nothing> b", ("", "a <function=Nothing> b", &[]));
     check(Start::Content, "1 < 2 <f <function", ("", "1 < 2 <f <function", &[]));
 }
@@ -212,6 +220,12 @@ fn values_have_the_types_of_the_schema() {
             json!({ "maybe": 7, "either": { "a": 1 }, "text": "123" }),
         ),
         ("unknown=1", json!({ "unknown": "1" })),
+        // As Python writes them.
+        (
+            "list=['a',True,(1,None)] either={'a':{'b':[]}}",
+            json!({ "list": ["a", true, [1, null]], "either": { "a": { "b": [] } } }),
+        ),
+        ("list={'a':1} either=[1,'x']", json!({ "list": "{'a':1}", "either": "[1,'x']" })),
     ] {
         check(Start::Content, &set(pairs), ("", "", &[("Set", expected)]));
     }
@@ -235,4 +249,15 @@ fn a_call_that_was_cut_is_not_reported_unless_it_is_whole() {
         let is_inside_mark = !has_end && cut.contains("</function>");
         assert!(calls == expected || is_inside_mark, "{length}: {calls:?}");
     }
+}
+
+/// A file that speaks of functions may break off behind what looks like the end of the call.
+#[test]
+fn a_value_that_was_cut_behind_an_end_mark_is_no_call() {
+    let cut = "<tool_call>\n<function=Write>\n<parameter=content>\n<function>\n</function>";
+    assert_eq!(parse(Start::Content, cut, Stop::Length, 5).calls, []);
+    // The model ended its turn itself and only forgot the marks.
+    assert_eq!(parse(Start::Content, cut, Stop::End, 5).calls.len(), 1);
+    let whole = "<tool_call>\n<function=Write>\n</function>";
+    assert_eq!(parse(Start::Content, whole, Stop::Length, 5).calls.len(), 1);
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::literal;
+
 /// The value of parameter `key`.
 pub(super) fn typed(raw: &str, schema: Option<&Value>, key: &str) -> Value {
     let property =
@@ -21,7 +23,12 @@ pub(super) fn typed(raw: &str, schema: Option<&Value>, key: &str) -> Value {
             "false" | "False" => Some(Value::Bool(false)),
             _ => None,
         },
-        "object" | "array" => serde_json::from_str(word).ok(),
+        "object" | "array" => serde_json::from_str(word).ok().or_else(|| {
+            let fits = |value: &Value| {
+                if kind == "object" { value.is_object() } else { value.is_array() }
+            };
+            literal::parse(word).filter(fits)
+        }),
         _ => None,
     };
     parsed.unwrap_or_else(|| Value::String(raw.to_owned()))
