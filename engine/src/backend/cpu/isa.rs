@@ -12,6 +12,8 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 (F, BW, VL, DQ). Whether BF16 and VNNI are there is asked for apart.
     Avx512,
+    /// The same with AMX (tiles of BF16 and bytes).
+    Amx,
 }
 
 /// A computation over any lanes. Everything that `run` calls must be inlined into it, or it is compiled without the
@@ -32,7 +34,7 @@ impl Isa {
                 && std::is_x86_feature_detected!("avx512vl")
                 && std::is_x86_feature_detected!("avx512dq")
             {
-                return Self::Avx512;
+                return if super::amx::is_there() { Self::Amx } else { Self::Avx512 };
             }
             if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
                 return Self::Avx2;
@@ -44,6 +46,7 @@ impl Isa {
     /// Every set that this processor has, for tests that compare them.
     pub fn available() -> Vec<Self> {
         match Self::detect() {
+            Self::Amx => vec![Self::Portable, Self::Avx2, Self::Avx512, Self::Amx],
             Self::Avx512 => vec![Self::Portable, Self::Avx2, Self::Avx512],
             Self::Avx2 => vec![Self::Portable, Self::Avx2],
             Self::Portable => vec![Self::Portable],
@@ -53,7 +56,8 @@ impl Isa {
     /// Whether `vdpbf16ps` may be used.
     pub(super) fn has_bf16(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self == Self::Avx512 && std::is_x86_feature_detected!("avx512bf16");
+        return matches!(self, Self::Avx512 | Self::Amx)
+            && std::is_x86_feature_detected!("avx512bf16");
         #[cfg(not(target_arch = "x86_64"))]
         false
     }
@@ -61,9 +65,15 @@ impl Isa {
     /// Whether `vpdpbusd` may be used.
     pub(super) fn has_vnni(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self == Self::Avx512 && std::is_x86_feature_detected!("avx512vnni");
+        return matches!(self, Self::Avx512 | Self::Amx)
+            && std::is_x86_feature_detected!("avx512vnni");
         #[cfg(not(target_arch = "x86_64"))]
         false
+    }
+
+    /// Whether tiles may be used.
+    pub(super) fn has_tiles(self) -> bool {
+        self == Self::Amx
     }
 
     /// Runs a kernel with these instructions.
@@ -76,9 +86,9 @@ impl Isa {
             Self::Avx2 => unsafe { x86::avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Self::Avx512 => unsafe { x86::avx512(kernel) },
+            Self::Avx512 | Self::Amx => unsafe { x86::avx512(kernel) },
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 => kernel.run::<Plain>(),
+            Self::Avx2 | Self::Avx512 | Self::Amx => kernel.run::<Plain>(),
         }
     }
 }

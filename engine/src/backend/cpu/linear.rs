@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::isa::{Isa, Kernel, Lanes};
 use super::matrix::{Dtype, GROUP, Halves, Line, Matrix, PANEL, Panels, Weights, quantise};
 use super::out::Out;
@@ -28,6 +30,8 @@ pub(super) struct Input {
     width: usize,
     f32: Vec<f32>,
     bf16: Vec<u16>,
+    /// The same for tiles, where they are used.
+    packed: Vec<u16>,
     codes: Codes,
 }
 
@@ -44,6 +48,7 @@ impl Input {
             machine.pool.each(&mut rows, |(out, row)| {
                 out.iter_mut().zip(row.iter()).for_each(|(out, value)| *out = bf16_bits(*value));
             });
+            input.pack(machine);
         }
         if wants(|weights| matches!(weights, Weights::Int8(_) | Weights::Int4(_))) {
             let n_groups = width.div_ceil(GROUP);
@@ -67,6 +72,20 @@ impl Input {
             input.f32 = x;
         }
         input
+    }
+
+    /// Packs BF16 for tiles, if they are used.
+    fn pack(&mut self, machine: &Machine) {
+        #[cfg(target_arch = "x86_64")]
+        if machine.isa.has_tiles() && self.width.is_multiple_of(amx::STEP) {
+            self.packed = vec![0; self.bf16.len()];
+            let block = amx::ROWS * self.width;
+            let blocks = self.bf16.chunks(block).zip(self.packed.chunks_mut(block));
+            let mut blocks: Vec<_> = blocks.collect();
+            machine.pool.each(&mut blocks, |(x, packed)| amx::pack(x, self.width, packed));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = machine;
     }
 }
 
@@ -213,6 +232,12 @@ impl Matrix {
                     let rows =
                         Rows { weights: weights.as_slice(), x: &input.f32, inputs: self.inputs };
                     rows.compute(isa, columns, out, adds);
+                }
+                #[cfg(target_arch = "x86_64")]
+                Weights::Bf16(weights) if !input.packed.is_empty() => {
+                    let (weights, x) = (weights.values(), &input.packed);
+                    let packed = amx::Packed { weights, x, inputs: self.inputs };
+                    amx::bf16(packed, columns, out, adds);
                 }
                 Weights::Bf16(weights) => {
                     let rows =

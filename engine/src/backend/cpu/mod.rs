@@ -3,6 +3,8 @@
 //! A batch is rows of tokens of any sequences: weights are read once for all of them, what mixes tokens is done sequence by
 //! sequence. A row's result is the same in every batch, bit for bit.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod delta;
 mod isa;

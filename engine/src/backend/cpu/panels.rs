@@ -12,6 +12,10 @@ use super::isa::Isa;
 use super::matrix::{GROUP, Line, PANEL, Panels};
 use super::out::Out;
 
+/// Rows from which on tiles are faster than `vpdpbusd`; the results are the same.
+#[cfg(target_arch = "x86_64")]
+const TILED_ROWS: usize = 9;
+
 /// Rows of `x`, quantised.
 #[derive(Debug, Default)]
 pub(super) struct Codes {
@@ -64,7 +68,7 @@ impl Packing {
         }
     }
 
-    const fn offset(self) -> i32 {
+    pub(super) const fn offset(self) -> i32 {
         match self {
             Self::Bytes => 128,
             Self::Nibbles => 8,
@@ -93,10 +97,14 @@ pub(super) unsafe fn compute(
     // SAFETY: the instructions are asked for; the rest is the caller's promise.
     unsafe {
         #[cfg(target_arch = "x86_64")]
+        if isa.has_tiles() && n_rows >= TILED_ROWS {
+            return super::amx::bytes(work, packing, panels);
+        }
+        #[cfg(target_arch = "x86_64")]
         match (isa.has_vnni(), isa, packing) {
             (true, _, Packing::Bytes) => return x86::vnni_bytes(work, panels),
             (true, _, Packing::Nibbles) => return x86::vnni_nibbles(work, panels),
-            (false, Isa::Avx2 | Isa::Avx512, _) => return x86::avx2(work, panels, packing),
+            (false, Isa::Avx2 | Isa::Avx512 | Isa::Amx, _) => return x86::avx2(work, panels, packing),
             (false, Isa::Portable, _) => {}
         }
         let _ = isa;
@@ -109,21 +117,21 @@ pub(super) unsafe fn compute(
 }
 
 #[derive(Clone, Copy)]
-struct Work<'a> {
-    weights: &'a Panels,
-    x: &'a Codes,
-    n_groups: usize,
-    n_rows: usize,
-    out: Out<'a>,
-    n_outputs: usize,
-    adds: bool,
+pub(super) struct Work<'a> {
+    pub(super) weights: &'a Panels,
+    pub(super) x: &'a Codes,
+    pub(super) n_groups: usize,
+    pub(super) n_rows: usize,
+    pub(super) out: Out<'a>,
+    pub(super) n_outputs: usize,
+    pub(super) adds: bool,
 }
 
 impl Work<'_> {
     /// # Safety
     /// Nobody else holds these columns of `out`.
     #[inline(always)]
-    unsafe fn store(&self, row: usize, panel: usize, sums: &[f32; PANEL]) {
+    pub(super) unsafe fn store(&self, row: usize, panel: usize, sums: &[f32; PANEL]) {
         let columns = panel * PANEL..((panel + 1) * PANEL).min(self.n_outputs);
         // SAFETY: the caller's promise.
         let out = unsafe { self.out.part(row, columns) };
