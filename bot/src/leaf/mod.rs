@@ -17,10 +17,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::git_name::is_dot_git;
 use crate::sandbox::{Sandbox, SetupError};
 use crate::workspace::{self, Workspace};
 
@@ -200,7 +202,7 @@ fn beneath(given: &str, workspace: &Workspace) -> Result<PathBuf, Failure> {
     }
     let beneath = workspace::relative(Path::new(given))
         .map_err(|error| Failure::access(&error, workspace))?;
-    if beneath.iter().any(|name| text::is_git_name(&name.to_string_lossy())) {
+    if beneath.iter().any(|name| is_dot_git(name.as_bytes())) {
         let message = format!("`{}` belongs to git; use git by Bash", shown(&beneath));
         return Err(Failure::Model { kind: "PermissionError", message });
     }

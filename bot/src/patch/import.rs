@@ -8,10 +8,9 @@ use std::path::Path;
 use git2::{ObjectType, Oid, Repository, Tree};
 
 use super::ignore::{Rules, RulesError, Untracked, is_artefact};
-use super::{
-    Barred, LeftOut, Limits, Mode, Patch, Swap, TreeId, Why, compose, describe, is_dot_git,
-};
+use super::{Barred, LeftOut, Limits, Mode, Patch, Swap, TreeId, Why, compose, describe};
 use crate::checkout::{self, Mirror, blocking, tree_of};
+use crate::git_name::is_dot_git;
 use crate::job::{CommitId, Failure, Rule};
 use crate::workspace::{self, Entry as Found, Kind as FoundKind, Workspace};
 
@@ -248,11 +247,11 @@ impl Import<'_> {
             }
             return Ok(false);
         }
-        let name = String::from_utf8_lossy(name_of(found)).into_owned();
-        if is_dot_git(&name) {
+        if is_dot_git(name_of(found)) {
             self.bar(&path, Rule::PathName, "some file systems take its name for `.git`");
             return Ok(false);
         }
+        let name = String::from_utf8_lossy(name_of(found)).into_owned();
         if self.base.entries.get(&path).is_some_and(|entry| entry.mode == Mode::Submodule)
             && kind == FoundKind::Folder
         {

@@ -8,7 +8,6 @@ mod compose;
 mod describe;
 mod ignore;
 mod import;
-mod names;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -17,7 +16,6 @@ use std::fmt;
 
 pub use ignore::RulesError;
 pub use import::{Error, import};
-pub(crate) use names::{is_dot_git, is_invisible};
 pub(crate) use variants::variants;
 
 use compose::{Swap, compose};
