@@ -18,7 +18,7 @@ use crate::leaf::Leaf;
 use crate::model::Model;
 use crate::patch::{self, Patch};
 use crate::redact::Redactor;
-use crate::sandbox::{Access, Command, End, Sandbox, SetupError};
+use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
 use crate::workspace::{Owner, Workspace};
 
@@ -146,7 +146,6 @@ impl Workshop {
             timeout: self.config.evidence.timeout,
             head_bytes: SETUP_BYTES,
             tail_bytes: SETUP_BYTES,
-            access: Access::ReadWrite,
         };
         let finished = self.sandbox.run(workspace, &command).await?;
         Ok(match finished.end {

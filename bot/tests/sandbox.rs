@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bot::sandbox::{self, Access, Command, End, Finished, Options, Sandbox, SetupError, Verdict};
+use bot::sandbox::{self, Command, End, Finished, Options, Sandbox, SetupError, Verdict};
 use bot::workspace::Workspace;
 
 struct Bench {
@@ -35,7 +35,6 @@ fn command(script: &str) -> Command {
         timeout: Duration::from_secs(60),
         head_bytes: 4096,
         tail_bytes: 4096,
-        access: Access::ReadWrite,
     }
 }
 
@@ -170,16 +169,6 @@ async fn limits_hold_and_a_fork_bomb_ends() {
     let finished = bench.sandbox.run(&bench.workspace, &bomb).await.unwrap();
     assert!(matches!(finished.end, End::TimedOut | End::Exited(_)));
     assert_eq!(bench.run("head -c 2000000 /dev/zero > big").await.end, End::Exited(153), "SIGXFSZ");
-}
-
-#[tokio::test]
-async fn a_read_only_workspace_cannot_be_written() {
-    let bench = bench(options(|_| {}));
-    bench.run("echo a > file").await;
-    let mut command = command("cat file; echo b > file || echo denied; touch x || echo denied");
-    command.access = Access::ReadOnly;
-    let finished = bench.sandbox.run(&bench.workspace, &command).await.unwrap();
-    assert_eq!(finished.stdout.head, b"a\ndenied\ndenied\n");
 }
 
 #[tokio::test]

@@ -19,8 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use counts::{Counts, Unit};
-pub use find::{Source, TestCommand, find_command, find_in};
-pub use paths::is_test;
+pub use find::{Source, TestCommand, find_in};
 pub use run::Error;
 
 use crate::checkout::Mirror;

@@ -64,7 +64,6 @@ fn result(ran: &Ran) -> String {
     let end = match ran.end {
         End::Exited(code) => format!("exit {code}"),
         End::TimedOut => "time limit".to_owned(),
-        End::OutOfMemory => "out of memory".to_owned(),
         End::DiskFull => "disk limit".to_owned(),
     };
     match ran.counts {
@@ -101,7 +100,7 @@ fn verdict(run: &Run, evidence: &Evidence) -> String {
         .find(|run| run.which == Which::Base)
         .and_then(Run::passed)
         .unwrap_or(false);
-    let is_ended = matches!(ran.end, End::TimedOut | End::OutOfMemory | End::DiskFull);
+    let is_ended = matches!(ran.end, End::TimedOut | End::DiskFull);
     match (run.which, passed) {
         _ if is_ended => "did not finish, so this says nothing".to_owned(),
         (Which::Base, true) => "passes before the patch".to_owned(),

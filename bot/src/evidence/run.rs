@@ -8,7 +8,7 @@ use super::{Options, Outcome, Ran, TestCommand, Which, counts, report};
 use crate::checkout::{self, Mirror, blocking};
 use crate::job::{CommitId, Failure};
 use crate::patch::{self, Patch, variants};
-use crate::sandbox::{Access, Command, End, Finished, Sandbox, SetupError, Stream};
+use crate::sandbox::{Command, End, Finished, Sandbox, SetupError, Stream};
 use crate::workspace::{self, Owner, Workspace};
 
 /// Why there is no evidence.
@@ -111,7 +111,6 @@ async fn one(
         timeout: options.timeout,
         head_bytes: options.output_bytes / 2,
         tail_bytes: options.output_bytes / 2,
-        access: Access::ReadWrite,
     };
     let Finished { end, stdout, stderr, elapsed } = sandbox.run(workspace, &command).await?;
     let output = [text(&stdout), text(&stderr)];

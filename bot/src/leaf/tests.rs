@@ -495,8 +495,8 @@ async fn bash_shows_the_end_and_both_streams() {
         ),
         (finished(End::TimedOut, b"a", b"b"), "Timed out after 120.0s\nSTDOUT:\na\nSTDERR:\nb"),
         (
-            finished(End::OutOfMemory, b"", b"b"),
-            "Exit code: 137\nSTDOUT:\n\nSTDERR:\nb\n[killed: out of memory]",
+            finished(End::DiskFull, b"", b"b"),
+            "Exit code: 137\nSTDOUT:\n\nSTDERR:\nb\n[killed: the disk limit is reached]",
         ),
         (
             finished(End::DiskFull, b"", b""),

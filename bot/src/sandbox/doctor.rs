@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    Access, Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict,
-    arguments, workspace_owner,
+    Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict, arguments,
+    workspace_owner,
 };
 use crate::workspace::{Owner, Workspace};
 
@@ -136,7 +136,7 @@ impl Canaries {
 }
 
 fn command(script: String, timeout: Duration) -> Command {
-    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0, access: Access::ReadWrite }
+    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0 }
 }
 
 /// What the script said.

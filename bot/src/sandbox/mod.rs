@@ -52,17 +52,6 @@ pub struct Command {
     pub head_bytes: usize,
     /// Bytes kept from the tail of each stream, after the head.
     pub tail_bytes: usize,
-    /// Whether the script sees the workspace read-only.
-    pub access: Access,
-}
-
-/// What a command may do to the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Read and write.
-    ReadWrite,
-    /// Read only.
-    ReadOnly,
 }
 
 /// What became of a command.
@@ -85,8 +74,6 @@ pub enum End {
     Exited(i32),
     /// It reached its time limit.
     TimedOut,
-    /// It was ended for memory, where a cgroup tells.
-    OutOfMemory,
     /// It filled the workspace beyond its limit.
     DiskFull,
 }

@@ -124,19 +124,6 @@ impl Workspace {
         }
     }
 
-    /// What is at a path. A symbolic link is described itself.
-    ///
-    /// # Errors
-    /// The path is refused or leads nowhere, or passes through a symbolic link.
-    pub fn metadata(&self, path: &Path) -> Result<Metadata, Error> {
-        let beneath = relative(path)?;
-        let inner = || {
-            let node = self.open_beneath(&beneath, OFlags::PATH | OFlags::NOFOLLOW)?;
-            rustix::fs::fstat(&node)
-        };
-        inner().map(|status| Metadata::of(&status)).map_err(|errno| Error::of(errno, path))
-    }
-
     /// The text of a symbolic link, any bytes. Nothing says that it leads anywhere.
     ///
     /// # Errors

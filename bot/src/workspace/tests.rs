@@ -136,7 +136,6 @@ fn pipes_sockets_and_devices_are_refused_at_once() {
     for name in names {
         assert!(matches!(place.read(name), Err(Error::Special { .. })), "{name}");
         assert!(matches!(place.write(name), Err(Error::Special { .. })), "{name}");
-        assert_eq!(place.workspace.metadata(Path::new(name)).unwrap().kind, Kind::Other);
     }
 }
 
@@ -163,7 +162,6 @@ fn no_link_is_followed_by_a_read() {
         assert!(matches!(place.read(path), Err(Error::Link { .. })), "{path}");
     }
     assert_eq!(place.workspace.read_link(Path::new("upward")).unwrap(), Path::new("../secret"));
-    assert_eq!(place.workspace.metadata(Path::new("upward")).unwrap().kind, Kind::Symlink);
     assert!(place.workspace.read_link(Path::new("folder/secret")).is_err());
 }
 
@@ -194,7 +192,6 @@ fn a_write_makes_folders_and_keeps_the_permission_bits() {
     fs::set_permissions(place.path("run.sh"), fs::Permissions::from_mode(0o4751)).unwrap();
     place.write("run.sh").unwrap();
     assert_eq!(fs::metadata(place.path("run.sh")).unwrap().mode() & 0o7777, 0o751);
-    assert!(place.workspace.metadata(Path::new("run.sh")).unwrap().is_executable());
     assert_eq!(place.names(), ["a", "a/b", "a/b/c.txt", "run.sh"], "nothing else stays behind");
 }
 
@@ -405,12 +402,7 @@ fn without_openat2_every_access_fails_and_says_why() {
             let filtered = scope.spawn(|| {
                 seccompiler::apply_filter(&program).unwrap();
                 let walk = place.workspace.walk(Path::new("."), LIMITS);
-                [
-                    place.read("f").unwrap_err(),
-                    place.write("f").unwrap_err(),
-                    place.workspace.metadata(Path::new("f")).unwrap_err(),
-                    walk.unwrap_err(),
-                ]
+                [place.read("f").unwrap_err(), place.write("f").unwrap_err(), walk.unwrap_err()]
             });
             for error in filtered.join().unwrap() {
                 assert!(matches!(error, Error::Unsupported { .. }), "{error}");
