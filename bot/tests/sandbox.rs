@@ -172,6 +172,17 @@ async fn limits_hold_and_a_fork_bomb_ends() {
 }
 
 #[tokio::test]
+async fn commands_are_ended_before_the_service_when_memory_is_used_up() {
+    let bench = bench(options(|_| {}));
+    let said = bench.says("cat /proc/self/oom_score_adj /proc/1/oom_score_adj").await;
+    assert_eq!(said, "1000\n1000\n");
+    let report = bench.sandbox.probe().await;
+    let check = report.checks.iter().find(|check| check.name == "memory-limit").unwrap();
+    assert_eq!(check.verdict, Verdict::Warns);
+    assert!(check.detail.contains("not limited for one command, when it is used up"), "{check:?}");
+}
+
+#[tokio::test]
 async fn commands_at_the_same_time_do_not_see_each_other() {
     let bench = Arc::new(bench(options(|_| {})));
     let mut tasks = tokio::task::JoinSet::new();
