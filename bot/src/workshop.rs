@@ -186,7 +186,7 @@ impl Workshop {
         Ok(gate::check(patch, &rules))
     }
 
-    /// Runs the tests.
+    /// Runs the tests, and keeps what they print beside the transcript.
     ///
     /// # Errors
     /// The disk or the sandbox failed; tests that fail are evidence.
@@ -207,7 +207,14 @@ impl Workshop {
             output_bytes: self.config.evidence.output_bytes,
         };
         let sandbox = self.sandbox.as_ref();
-        Ok(evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?)
+        let evidence =
+            evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?;
+        if let Some(log) = evidence.log() {
+            let path = folder.test_log();
+            Folder::keep(&path, &self.redactor.redact(&log))
+                .map_err(|source| Error::Disk { path, source })?;
+        }
+        Ok(evidence)
     }
 }
 

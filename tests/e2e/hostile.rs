@@ -174,6 +174,31 @@ async fn words_of_the_model_and_of_its_tests_stay_words() {
 }
 
 #[tokio::test]
+async fn output_too_long_for_the_draft_is_kept_where_the_draft_says() {
+    let noisy = "sed -i '1i print(\"long words \" * 400)' tests/test_hours.py";
+    let turns = vec![
+        Turn { calls: vec![bash(&format!("{noisy}; {FIX}"))], ..Turn::default() },
+        Turn { content: "Done.".into(), ..Turn::default() },
+    ];
+    let house = House::start(Setup {
+        recording: Recording { turns, ..Recording::default() },
+        change: Box::new(|config| config.publish.body_chars = 3000),
+        ..Setup::default()
+    })
+    .await;
+    house.labelled_and_worked().await;
+    let body = &house.forge.pulls(&house.repo)[0].body;
+    assert!(!body.contains("long words") && body.contains("keeps it in `tests.log`"), "{body}");
+    let folder = house.bot.folder(house.jobs().await[0].job.id);
+    let log = std::fs::read_to_string(folder.root().join("tests.log")).expect("it is kept");
+    assert!(
+        log.contains("== run b: with the patch; exit 0") && log.contains("long words"),
+        "{log}"
+    );
+    house.assert_clean().await;
+}
+
+#[tokio::test]
 async fn a_model_that_deletes_or_bends_a_test_is_seen_in_the_table() {
     let bend = "sed -i 's/assertFalse(is_open(\"08:00-17:00\", \"17:00\"))/assertTrue(is_open(\"08:00-17:00\", \"17:00\"))/' tests/test_hours.py; \
                 sed -i 's/< closes/<= closes/' hours.py";

@@ -99,25 +99,14 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
-    /// Whether the tests passed with the patch; none if they were not run.
-    pub fn patch_passes(&self) -> Option<bool> {
-        let run = self.runs.iter().find(|run| run.which == Which::Patched)?;
-        run.passed()
-    }
-
     /// A Markdown table for people, with a verdict for each run and its output folded away.
     pub fn table(&self) -> String {
         report::table(self)
     }
-}
 
-impl Run {
-    /// Whether the run ended well; none if the tests were not run.
-    pub fn passed(&self) -> Option<bool> {
-        match &self.outcome {
-            Outcome::Ran(ran) => Some(ran.end == End::Exited(0)),
-            Outcome::Skipped { .. } | Outcome::SetupFailed(_) => None,
-        }
+    /// The whole output that was kept of each run, for the job's folder; none if nothing was run.
+    pub fn log(&self) -> Option<String> {
+        report::log(self)
     }
 }
 

@@ -104,7 +104,11 @@ async fn gathered(
 }
 
 fn passed(evidence: &Evidence) -> Vec<Option<bool>> {
-    evidence.runs.iter().map(Run::passed).collect()
+    let passed = |run: &Run| match &run.outcome {
+        Outcome::Ran(ran) => Some(ran.end == End::Exited(0)),
+        Outcome::Skipped { .. } | Outcome::SetupFailed(_) => None,
+    };
+    evidence.runs.iter().map(passed).collect()
 }
 
 #[tokio::test]
@@ -114,7 +118,6 @@ async fn a_good_fix_with_a_test_passes_all_four() {
     let sandbox = Scripted::new(all_fit);
     let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
     assert_eq!(passed(&evidence), [Some(true), Some(true), Some(false), None]);
-    assert_eq!(evidence.patch_passes(), Some(true));
     assert_eq!(sandbox.seen.lock().unwrap().len(), 3);
     insta::assert_snapshot!(evidence.table());
 }
@@ -128,6 +131,58 @@ async fn a_patch_that_bends_the_tests_is_seen() {
     assert_eq!(passed(&evidence), [Some(true), Some(true), Some(false), Some(false)]);
     let table = evidence.table();
     assert!(table.contains("**but failed**: the patch changed what the tests ask for"), "{table}");
+}
+
+/// What the run of the original tests means, by how the runs of the base commit, of the patch and of those tests end.
+#[tokio::test]
+async fn original_tests_that_fail_say_only_what_the_other_runs_allow() {
+    let edit = [("app.txt", Some("fix")), ("tests/old.txt", Some("fix"))];
+    let (world, base, patch) = repository(&edit).await;
+    let (good, bad, late) = (End::Exited(0), End::Exited(1), End::TimedOut);
+    for (ends, expected) in [
+        (
+            [good, good],
+            "expected to pass, **but failed**: the patch changed what the tests ask for",
+        ),
+        ([good, bad], "expected to pass, **but failed** |"),
+        ([bad, good], "failed, which says little, because the base commit fails too"),
+        ([bad, bad], "failed, which says little, because the base commit fails too"),
+        (
+            [late, good],
+            "failed, which says little, because the run of the base commit says nothing",
+        ),
+    ] {
+        let sandbox = Scripted::new(move |root, _| {
+            let said = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+            Ok(match (said("app.txt").as_str(), said("tests/old.txt").as_str()) {
+                ("bug", "bug fix") => ends[0],
+                ("fix", "fix") => ends[1],
+                _ => End::Exited(1),
+            })
+        });
+        let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
+        let table = evidence.table();
+        let row = table.lines().find(|line| line.starts_with("| d |")).unwrap();
+        assert!(row.contains(expected), "{ends:?}: {row}");
+        assert_eq!(
+            table.contains("as the base commit does"),
+            ends == [bad, bad],
+            "{ends:?}: {table}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_log_has_what_the_table_cuts() {
+    let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
+    let sandbox =
+        Scripted { output: "line of a test\n".repeat(1000).leak(), ..Scripted::new(all_fit) };
+    let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
+    assert!(evidence.table().matches("line of a test").count() < 1000);
+    let log = evidence.log().unwrap();
+    assert!(log.starts_with("== run a: base commit; exit 0"), "{}", &log[..60]);
+    assert_eq!(log.matches("line of a test").count(), 2000);
+    assert!(Evidence { command: None, runs: Vec::new() }.log().is_none());
 }
 
 #[tokio::test]
@@ -155,7 +210,7 @@ async fn runs_that_do_not_end_say_nothing() {
     for end in [End::TimedOut, End::DiskFull] {
         let sandbox = Scripted::new(move |_, _| Ok(end));
         let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
-        assert_eq!(evidence.patch_passes(), Some(false));
+        assert_eq!(passed(&evidence)[1], Some(false));
         assert!(evidence.table().contains("did not finish"), "{}", evidence.table());
     }
 }
@@ -166,7 +221,7 @@ async fn a_failing_setup_is_not_a_failing_test() {
     let sandbox = Scripted::new(|_, script| Ok(End::Exited(i32::from(script == "make deps"))));
     let command = TestCommand { setup: Some("make deps".into()), ..command() };
     let evidence = gathered(&sandbox, &world, &base, &patch, &command).await.unwrap();
-    assert_eq!(evidence.patch_passes(), None);
+    assert_eq!(passed(&evidence), [None; 4]);
     assert!(evidence.table().contains("the setup command failed"));
 }
 
