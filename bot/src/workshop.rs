@@ -64,7 +64,7 @@ pub struct Task {
 
 /// What a session left.
 pub struct Worked {
-    /// The folder that the model worked in. No process of it lives.
+    /// The folder that the model worked in. No process of it lives, and no tool is under way.
     pub workspace: Arc<Workspace>,
     /// How it ended.
     pub ended: Ended,
@@ -133,10 +133,11 @@ impl Workshop {
             clock: self.clock.as_ref(),
         };
         let budgets = Budgets::from(&self.config.session);
-        let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await?;
-        // The time may have been up in the middle of a command.
+        let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await;
+        // The time may have been up in the middle of a file tool or a command.
+        leaf.quiet().await;
         self.sandbox.quiet().await?;
-        Ok(Worked { workspace, ended })
+        Ok(Worked { workspace, ended: ended? })
     }
 
     /// Runs the repository's setup command. Its failure is no end: the model may get along without.

@@ -287,6 +287,9 @@ impl Import<'_> {
             FoundKind::Folder => Untracked::Folder,
             FoundKind::File | FoundKind::Symlink => Untracked::File,
         };
+        if kind == Untracked::File && workspace::is_partial(name.as_bytes()) {
+            return Ok(Some(Why::Partial));
+        }
         if is_artefact(name, kind, |other| names.contains(other.as_bytes())) {
             return Ok(Some(Why::Artefact));
         }

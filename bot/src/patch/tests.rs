@@ -178,6 +178,20 @@ fn line_ends_are_counted() {
 }
 
 #[tokio::test]
+async fn a_file_that_the_bot_was_writing_stays_out() {
+    let bench = Bench::with(&[(".hyla-1-1.partial", b"tracked\n")]).await;
+    bench.write("src/.hyla-4711-12.partial", b"half of a wr");
+    bench.write(".hyla-1-1.partial", b"edited\n");
+    bench.write(".hyla-x-1.partial", b"named by somebody else\n");
+    let patch = bench.import().await;
+    assert_eq!(
+        summary(&patch),
+        [(".hyla-1-1.partial", Kind::Modified), (".hyla-x-1.partial", Kind::Added)]
+    );
+    assert_eq!(left_out(&patch), [("src/.hyla-4711-12.partial", Why::Partial)]);
+}
+
+#[tokio::test]
 async fn ignored_files_and_artefacts_stay_out_and_are_listed() {
     let bench = Bench::with(&[
         (".gitignore", b"*.log\n/build/\n!keep.log\n"),

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 pub use error::{Error, Refusal};
 pub use path::{MOUNT, relative};
 pub use walk::{Entry, Limits, Walk};
+pub use write::is_partial;
 
 /// Attempts at an `openat2` that lost a race against a rename, which the kernel reports by `EAGAIN`.
 const ATTEMPTS: usize = 32;

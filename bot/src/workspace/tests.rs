@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{Error, Kind, Limits, Owner, Refusal, Workspace, relative};
+use super::{Error, Kind, Limits, Owner, Refusal, Workspace, is_partial, relative, write};
 
 const LIMITS: Limits = Limits { entries: 1000, depth: 16 };
 
@@ -193,6 +193,8 @@ fn a_write_makes_folders_and_keeps_the_permission_bits() {
     place.write("run.sh").unwrap();
     assert_eq!(fs::metadata(place.path("run.sh")).unwrap().mode() & 0o7777, 0o751);
     assert_eq!(place.names(), ["a", "a/b", "a/b/c.txt", "run.sh"], "nothing else stays behind");
+    let (name, _file) = write::fresh_file(place.workspace.dir(), Path::new("x")).unwrap();
+    assert!(is_partial(name.as_encoded_bytes()), "{name:?}");
 }
 
 #[test]
