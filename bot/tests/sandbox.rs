@@ -183,6 +183,17 @@ async fn commands_are_ended_before_the_service_when_memory_is_used_up() {
 }
 
 #[tokio::test]
+async fn a_workspace_that_a_command_closed_is_open_to_the_next() {
+    let bench = bench(options(|_| {}));
+    for mode in ["644", "000", "300"] {
+        // Long enough to be looked at once, closed as it is.
+        let script = format!("echo {mode} > mode; chmod {mode} .; sleep 0.8");
+        assert_eq!(bench.run(&script).await.end, End::Exited(0), "{mode}");
+        assert_eq!(bench.says("pwd; cat mode").await, format!("/workspace\n{mode}\n"));
+    }
+}
+
+#[tokio::test]
 async fn commands_at_the_same_time_do_not_see_each_other() {
     let bench = Arc::new(bench(options(|_| {})));
     let mut tasks = tokio::task::JoinSet::new();

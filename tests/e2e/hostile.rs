@@ -127,6 +127,22 @@ async fn a_workspace_made_to_last_is_removed() {
 }
 
 #[tokio::test]
+async fn a_workspace_that_the_agent_closes_ends_no_job() {
+    let calls = vec![
+        bash("chmod 000 ."),
+        bash(&format!("{FIX}; chmod 644 .")),
+        tool("Write", serde_json::json!({ "file_path": "a/b.txt", "content": "x\n" })),
+        bash("chmod 000 a/b.txt a .; mkdir -p /tmp/x"),
+    ];
+    let (house, _) = session(calls, "Done.").await;
+    let end = house.end().await;
+    assert_eq!(end.outcome, Outcome::DraftPr, "{}", end.operator);
+    let diff = house.forge.diff(&house.repo, house.forge.pulls(&house.repo)[0].number);
+    assert!(diff.contains("a/hours.py") && diff.contains("b/a/b.txt"), "{diff}");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
 async fn file_tools_stay_inside() {
     let calls = vec![
         bash("ln -s /etc/passwd link; ln -s /etc folder; ln -s / root"),

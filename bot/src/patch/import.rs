@@ -223,13 +223,30 @@ impl Import<'_> {
     fn list(&self, folder: &[u8]) -> Result<Vec<Found>, workspace::Error> {
         let entries = self.limits.entries.saturating_sub(self.n_entries);
         let start = if folder.is_empty() { Path::new(".") } else { as_path(folder) };
-        let mut walk = self.workspace.walk(start, workspace::Limits { entries, depth: 1 })?;
+        let limits = workspace::Limits { entries, depth: 1 };
+        let mut walk = self.unlocking(start, || self.workspace.walk(start, limits))?;
         let mut found = Vec::new();
         while let Some(entry) = walk.next() {
             found.push(entry?);
             walk.skip_folder();
         }
         Ok(found)
+    }
+
+    /// Looks at something, and looks again with leave to read where its mode forbids that to an ordinary user. A mode means
+    /// nothing to git but for the executable bit, and root sees what it forbids anyway.
+    fn unlocking<T>(
+        &self,
+        path: &Path,
+        look: impl Fn() -> Result<T, workspace::Error>,
+    ) -> Result<T, workspace::Error> {
+        match look() {
+            Err(workspace::Error::Denied { .. }) => {
+                self.workspace.unlock(path)?;
+                look()
+            }
+            answer => answer,
+        }
     }
 
     /// Judges one name; whether it is a folder to look into.
@@ -316,7 +333,8 @@ impl Import<'_> {
                 let Some(limit) = self.limit_of(path, old, found.metadata.size_bytes)? else {
                     return Ok(());
                 };
-                (mode, self.workspace.read(as_path(path), limit))
+                let path = as_path(path);
+                (mode, self.unlocking(path, || self.workspace.read(path, limit)))
             }
         };
         match content {

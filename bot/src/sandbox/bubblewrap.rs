@@ -23,7 +23,7 @@ use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
     seccomp, usage,
 };
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, let_owner_in};
 
 /// How often the workspace's size is looked at, at most.
 const LOOK: Duration = Duration::from_millis(500);
@@ -156,7 +156,7 @@ impl Bubblewrap {
             let folder = workspace.dir().try_clone_to_owned()?;
             let begun = Instant::now();
             let looked =
-                tokio::task::spawn_blocking(move || usage::is_over(folder, limit_bytes)).await;
+                tokio::task::spawn_blocking(move || usage::is_over(&folder, limit_bytes)).await;
             if looked.map_err(io::Error::other)?? {
                 return Ok(());
             }
@@ -183,6 +183,9 @@ impl Sandbox for Bubblewrap {
                 elapsed: Duration::ZERO,
             });
         }
+        // An earlier command may have closed the folder that this one starts in.
+        let_owner_in(workspace.dir())
+            .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
         let begun = Instant::now();
         let (mut running, streams) = self.start(workspace, command).await?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode};
 
+use super::testing::as_ordinary_user;
 use super::{Error, Kind, Limits, Owner, Refusal, Workspace, is_partial, relative, write};
 
 const LIMITS: Limits = Limits { entries: 1000, depth: 16 };
@@ -333,10 +334,31 @@ fn a_tree_of_any_depth_and_any_modes_is_removed() {
 
 #[test]
 fn a_workspace_that_the_agent_closed_opens_again() {
-    let place = Place::new();
-    fs::set_permissions(place.workspace.root(), fs::Permissions::from_mode(0o000)).unwrap();
-    let again = Workspace::open(place.workspace.root(), Owner::Service).unwrap();
-    again.remove().unwrap();
+    for mode in [0o000, 0o400, 0o644, 0o300] {
+        let place = Place::new();
+        fs::create_dir(place.path("d")).unwrap();
+        fs::write(place.path("d/f"), "inside").unwrap();
+        fs::write(place.path("closed"), "inside").unwrap();
+        fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+        let close = || {
+            fs::set_permissions(place.workspace.root(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        close();
+        as_ordinary_user(|| {
+            assert_eq!(place.read("d/f").unwrap(), b"inside");
+            close();
+            place.write("d/g").unwrap();
+            close();
+            let again = Workspace::open(place.workspace.root(), Owner::Service).unwrap();
+            assert_eq!(again.walk(Path::new("."), LIMITS).unwrap().count(), 4);
+            let closed = Path::new("closed");
+            assert!(matches!(again.read(closed, 100), Err(Error::Denied { .. })));
+            again.unlock(closed).unwrap();
+            assert_eq!(again.read(closed, 100).unwrap(), b"inside");
+            close();
+            again.remove().unwrap();
+        });
+    }
 }
 
 #[test]
