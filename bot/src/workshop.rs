@@ -76,8 +76,8 @@ pub enum Error {
     /// The base commit could not be read or checked out.
     #[error("cannot prepare the work")]
     Checkout(#[from] checkout::Error),
-    /// The setup command could not be run safely.
-    #[error("cannot run the setup command")]
+    /// No command can be run safely.
+    #[error("cannot run commands")]
     Sandbox(#[from] SetupError),
     /// The session could not go on.
     #[error("the session broke off")]
@@ -102,6 +102,23 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The sandbox's own error, where it is one.
+    pub fn sandbox(&self) -> Option<&SetupError> {
+        match self {
+            Self::Sandbox(error)
+            | Self::Session(session::Error::Sandbox(error))
+            | Self::Evidence(evidence::Error::Sandbox(error)) => Some(error),
+            Self::Checkout(_)
+            | Self::Session(_)
+            | Self::Patch(_)
+            | Self::Pattern(_)
+            | Self::Evidence(_)
+            | Self::Disk { .. } => None,
+        }
+    }
+}
+
 impl Workshop {
     /// Lets the model work on a fresh workspace. `watch` sees the session as it goes.
     ///
@@ -114,6 +131,8 @@ impl Workshop {
         folder: &Folder,
         watch: &mut (dyn FnMut(&Record) + Send),
     ) -> Result<Worked, Error> {
+        // Before a session is spent on a workspace that something else may write.
+        self.sandbox.quiet().await?;
         let workspace =
             base.mirror.workspace(&base.commit, &folder.workspace(), self.owner).await?;
         let workspace = Arc::new(workspace);
@@ -136,8 +155,11 @@ impl Workshop {
         let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await;
         // The time may have been up in the middle of a file tool or a command.
         leaf.quiet().await;
-        self.sandbox.quiet().await?;
-        Ok(Worked { workspace, ended: ended? })
+        let quiet = self.sandbox.quiet().await;
+        // An error of the session's own says more.
+        let ended = ended?;
+        quiet?;
+        Ok(Worked { workspace, ended })
     }
 
     /// Runs the repository's setup command. Its failure is no end: the model may get along without.

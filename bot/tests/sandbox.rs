@@ -254,29 +254,34 @@ async fn a_bubblewrap_that_cannot_be_trusted_is_refused() {
     assert!(matches!(sandbox::build(other), Err(SetupError::Unusable { .. })));
 }
 
-/// A `bwrap` that runs the command as it is: the canaries must see it, whatever it answers. Needs root, because nobody
+/// A folder with a `bwrap` that does as this script says when it is asked for a sandbox. None without root, because nobody
 /// else can make a binary that is trusted.
-#[tokio::test]
-async fn a_sandbox_that_only_pretends_fails_the_probe() {
+#[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
+fn fake_bwrap(script: &str) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can plant a trusted binary");
-        return;
+        return None;
     }
-    use std::os::unix::fs::PermissionsExt;
     let folder =
         tempfile::Builder::new().prefix("hyla-fake-").tempdir_in("/usr/local/lib").unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let fake = folder.path().join("bwrap");
-    let script = "#!/bin/bash\n\
-        case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac\n\
-        shift 3\n\
-        echo \"{\\\"child-pid\\\": $$}\" >&4\n\
+    let ask = "case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac";
+    std::fs::write(&fake, format!("#!/bin/bash\n{ask}\nshift 3\n{script}\n")).unwrap();
+    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Some(folder)
+}
+
+/// It runs the command as it is: the canaries must see it, whatever it answers.
+#[tokio::test]
+async fn a_sandbox_that_only_pretends_fails_the_probe() {
+    let script = "echo \"{\\\"child-pid\\\": $$}\" >&4\n\
         \"$@\" 4>&-; code=$?\n\
         echo \"{\\\"exit-code\\\": $code}\" >&4\n\
-        exit $code\n";
-    std::fs::write(&fake, script).unwrap();
-    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let bench = bench(options(|config| config.bwrap = fake.clone()));
+        exit $code";
+    let Some(folder) = fake_bwrap(script) else { return };
+    let bench = bench(options(|config| config.bwrap = folder.path().join("bwrap")));
     let report = bench.sandbox.probe().await;
     assert!(!report.holds());
     let failed = |name: &str| {
@@ -285,6 +290,21 @@ async fn a_sandbox_that_only_pretends_fails_the_probe() {
     for name in ["filter", "no-network", "no-host-files", "no-host-processes", "no-open-files"] {
         assert!(failed(name), "{name} does not see it: {report:#?}");
     }
+}
+
+/// It tells a number that no process has, so that nobody can watch the inner process.
+#[tokio::test]
+async fn a_death_that_cannot_be_proven_is_the_last_thing_that_runs() {
+    let Some(folder) = fake_bwrap("echo '{\"child-pid\": 0}' >&4") else { return };
+    let bench = bench(options(|config| config.bwrap = folder.path().join("bwrap")));
+    let any = command("true");
+    let run = || bench.sandbox.run(&bench.workspace, &any);
+    assert!(bench.sandbox.is_sure());
+    assert!(matches!(run().await, Err(SetupError::StillAlive { .. })));
+    assert!(!bench.sandbox.is_sure());
+    assert!(matches!(bench.sandbox.quiet().await, Err(SetupError::Unsure)));
+    assert!(matches!(run().await, Err(SetupError::Unsure)));
+    assert!(!bench.sandbox.probe().await.holds());
 }
 
 /// Ready at once for the first ones, which gives what is beside it one step.

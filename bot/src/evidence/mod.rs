@@ -88,7 +88,8 @@ pub struct Ran {
 /// How the tests are run.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// A folder for the workspaces, which are removed after each run.
+    /// A folder for the workspaces, which are removed after each run. A run that is given up, or that may still live, leaves
+    /// its own.
     pub scratch: &'a Path,
     /// Who owns them.
     pub owner: Owner,
@@ -113,7 +114,7 @@ impl Evidence {
 /// Makes the four runs, one after the other. Without a command there are none.
 ///
 /// # Errors
-/// A workspace could not be made, or the sandbox could not run a command. The workspaces are removed all the same.
+/// A workspace could not be made, or the sandbox could not run a command.
 pub async fn gather(
     sandbox: &dyn Sandbox,
     mirror: &Mirror,

@@ -39,6 +39,10 @@ impl Sandbox for Scripted {
         Ok(())
     }
 
+    fn is_sure(&self) -> bool {
+        true
+    }
+
     async fn probe(&self) -> Report {
         Report { backend: "scripted".into(), checks: Vec::new() }
     }
@@ -243,13 +247,39 @@ async fn a_workspace_that_a_crash_left_is_removed_first() {
 }
 
 #[tokio::test]
-async fn giving_a_run_up_removes_its_workspace() {
+async fn a_workspace_that_something_may_still_write_is_left_alone() {
+    let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
+    let scratch = world.path("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let timeout = Duration::from_secs(5);
+    let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 10 };
+    for dead in [false, true] {
+        let sandbox = Scripted::new(move |_, _| {
+            let reason = || "as scripted".to_owned();
+            Err(match dead {
+                false => SetupError::StillAlive { reason: reason() },
+                true => SetupError::Start { reason: reason(), source: None },
+            })
+        });
+        let command = command();
+        let gathered = gather(&sandbox, &base.mirror, &patch, Some(&command), &options).await;
+        assert!(matches!(gathered, Err(Error::Sandbox(_))));
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), usize::from(!dead));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
     struct Never(tokio::sync::Notify);
     #[async_trait]
     impl Sandbox for Never {
         async fn quiet(&self) -> Result<(), SetupError> {
             Ok(())
+        }
+
+        fn is_sure(&self) -> bool {
+            true
         }
 
         async fn probe(&self) -> Report {
@@ -269,7 +299,7 @@ async fn giving_a_run_up_removes_its_workspace() {
         _ = gather(&sandbox, &base.mirror, &patch, Some(&command), &options) => panic!("it cannot end"),
         () = sandbox.0.notified() => {}
     }
-    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
 }
 
 #[tokio::test]

@@ -36,6 +36,10 @@ impl Sandbox for Scripted {
         Ok(())
     }
 
+    fn is_sure(&self) -> bool {
+        true
+    }
+
     async fn probe(&self) -> Report {
         Report { backend: "scripted".to_owned(), checks: Vec::new() }
     }

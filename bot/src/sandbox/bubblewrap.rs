@@ -166,6 +166,24 @@ impl Bubblewrap {
     }
 }
 
+impl Bubblewrap {
+    /// What a stream held. Every process that could write to it is dead.
+    async fn drained(
+        &self,
+        reader: tokio::task::JoinHandle<io::Result<Stream>>,
+    ) -> Result<Stream, SetupError> {
+        match tokio::time::timeout(DRAIN, reader).await {
+            Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
+            Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
+            Err(_) => {
+                let reason = "its output is still open";
+                self.dying.note_unproven(&io::Error::other(reason));
+                Err(SetupError::StillAlive { reason: reason.into() })
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Sandbox for Bubblewrap {
     async fn probe(&self) -> Report {
@@ -182,6 +200,9 @@ impl Sandbox for Bubblewrap {
                 stderr,
                 elapsed: Duration::ZERO,
             });
+        }
+        if !self.is_sure() {
+            return Err(SetupError::Unsure);
         }
         // An earlier command may have closed the folder that this one starts in.
         let_owner_in(workspace.dir())
@@ -201,7 +222,7 @@ impl Sandbox for Bubblewrap {
             .await
             .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
         let ended = ended.map_err(start("it cannot be watched"))?;
-        let [stdout, stderr] = [drained(stdout).await?, drained(stderr).await?];
+        let [stdout, stderr] = [self.drained(stdout).await?, self.drained(stderr).await?];
         let end = match (ended, gone.exit_code) {
             (Some(end), _) => end,
             (None, Some(code)) => End::Exited(code),
@@ -223,8 +244,11 @@ impl Sandbox for Bubblewrap {
         if self.dying.none_left().await {
             return Ok(());
         }
-        let reason = "one that was stopped may still run; the log says more".into();
-        Err(SetupError::StillAlive { reason })
+        Err(SetupError::Unsure)
+    }
+
+    fn is_sure(&self) -> bool {
+        !self.dying.is_unproven()
     }
 }
 
@@ -275,17 +299,6 @@ async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream
             0 => return Ok(capture.finish()),
             n => capture.take(&bytes[..n]),
         }
-    }
-}
-
-/// What a stream held. Every process that could write to it is dead.
-async fn drained(
-    reader: tokio::task::JoinHandle<io::Result<Stream>>,
-) -> Result<Stream, SetupError> {
-    match tokio::time::timeout(DRAIN, reader).await {
-        Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
-        Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
-        Err(_) => Err(SetupError::StillAlive { reason: "its output is still open".into() }),
     }
 }
 

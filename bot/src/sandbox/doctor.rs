@@ -88,13 +88,17 @@ pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Option
                 SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
                 SetupError::Start { source: None, .. }
                 | SetupError::Unusable { .. }
-                | SetupError::StillAlive { .. } => error.to_string(),
+                | SetupError::StillAlive { .. }
+                | SetupError::Unsure => error.to_string(),
             };
             report.add("starts", false, detail);
             return report;
         }
     }
     sleepers(&mut report, sandbox, &canaries).await;
+    let quiet = sandbox.quiet().await;
+    let seen = quiet.as_ref().map_or_else(SetupError::to_string, |()| "all are dead".into());
+    report.add("proves-deaths", quiet.is_ok(), seen);
     if let Err(error) = canaries.workspace.remove() {
         report.add("clean-up", false, format!("the probe's workspace cannot be removed: {error}"));
     }

@@ -37,8 +37,12 @@ pub trait Sandbox: Send + Sync {
     /// Returns when every command whose future was dropped is dead. Only then may anybody look at its workspace.
     ///
     /// # Errors
-    /// The death of one could not be proven.
+    /// The death of one could not be proven; see [`Sandbox::is_sure`].
     async fn quiet(&self) -> Result<(), SetupError>;
+
+    /// Whether every command that was ended is proven dead. Once one is not, it may write any workspace that it can reach,
+    /// so no command runs any more until the service is started again, which ends it.
+    fn is_sure(&self) -> bool;
 }
 
 /// One command.
@@ -115,6 +119,11 @@ pub enum SetupError {
         /// What was tried.
         reason: String,
     },
+    /// Processes of an earlier command may still live, perhaps of another job. Nothing was run.
+    #[error(
+        "cannot run commands any more, because an earlier one may still live; restart the service"
+    )]
+    Unsure,
 }
 
 /// What a probe found.
