@@ -20,7 +20,7 @@ use crate::model::Model;
 use crate::model::endpoint::Endpoint;
 use crate::redact::Redactor;
 use crate::reply;
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox::{self, Sandbox, SetupError};
 use crate::session::Profile;
 use crate::store::sqlite::Sqlite;
 use crate::store::{Lease, Store};
@@ -142,12 +142,21 @@ impl Bot {
 
     /// Removes a job's workspaces, once nothing of it runs any more.
     pub(crate) async fn tidy_up(&self, job: JobId) {
-        let sandbox = &self.workshop.sandbox;
-        match (sandbox.quiet().await, self.folder(job).clear().await) {
-            (Ok(()), Ok(())) => {}
-            (Err(error), _) => tracing::error!(error = %chain(&error), "a command may still run"),
-            (_, Err(error)) => tracing::error!(%error, "a workspace was not removed"),
+        if let Err(error) = self.workshop.sandbox.quiet().await {
+            tracing::error!(error = %chain(&error), "a job's folder stays: a command may still run");
+            return;
         }
+        if let Err(error) = self.folder(job).clear().await {
+            tracing::error!(%error, "a workspace was not removed");
+        }
+    }
+
+    /// Whether jobs can be worked on; if not, why and what to do.
+    ///
+    /// # Errors
+    /// The sandbox cannot prove that every command is dead.
+    pub fn health(&self) -> Result<(), SetupError> {
+        if self.workshop.sandbox.is_sure() { Ok(()) } else { Err(SetupError::Unsure) }
     }
 
     /// A worker of the bot's queue.
@@ -167,6 +176,10 @@ impl Work for Bot {
     async fn job(&self, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
         let verdict = crate::run::run(self, job, lease, stop).await;
         verdict.map_text(&|text| self.redactor.redact(text))
+    }
+
+    fn may_claim(&self) -> bool {
+        self.health().is_ok()
     }
 
     async fn gave_up(&self, job: &Job, lease: &Lease, end: &End) {

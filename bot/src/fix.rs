@@ -80,7 +80,10 @@ pub async fn fix(
     let folder = Folder::new(scratch.path().join("job"), workshop.owner).make().await?;
     let outcome = attempt(workshop, options, &task, &base, &folder, now).await;
     // Whatever the agent made, it must not outlive the command.
-    workshop.sandbox.quiet().await?;
+    if let Err(error) = workshop.sandbox.quiet().await {
+        let kept = scratch.keep();
+        return Err(error).with_context(|| format!("the folder `{}` stays", kept.display()));
+    }
     folder.clear().await.context("cannot remove the workspace")?;
     outcome
 }

@@ -1,4 +1,4 @@
-//! A job's own folder: what stays (transcript, patch) and what goes when the job stops (workspaces).
+//! A job's own folder: what stays (transcript, patch, output of the tests) and what goes when the job stops (workspaces).
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -43,7 +43,7 @@ impl Folder {
         file.write_all(text.as_bytes())
     }
 
-    /// Removes every workspace in it; transcript and patch stay.
+    /// Removes every workspace in it; what is kept stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -89,6 +89,11 @@ impl Folder {
     /// The patch, as a unified diff.
     pub fn patch(&self) -> PathBuf {
         self.root.join("patch.diff")
+    }
+
+    /// What the bot's own test runs printed.
+    pub fn test_log(&self) -> PathBuf {
+        self.root.join("tests.log")
     }
 
     /// The folder itself.

@@ -88,6 +88,11 @@ impl From<workshop::Error> for Verdict {
         if let workshop::Error::Patch(too_many @ patch::Error::TooMany { .. }) = &error {
             return Self::Ended(reply::refused(Rule::TooLarge, &chain(too_many)));
         }
+        // Nothing of this job broke, and a restarted service can do it.
+        if let Some(sandbox::SetupError::Unsure) = error.sandbox() {
+            tracing::error!(error = %chain(&error), "the job waits for a restart of the service");
+            return Self::Parked;
+        }
         let (failure, may_retry) = judge(&error);
         halt(failure, &error, may_retry, None)
     }

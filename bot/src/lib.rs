@@ -14,6 +14,7 @@ pub mod fix;
 pub mod folder;
 pub mod forge;
 pub mod gate;
+mod git_name;
 pub mod halt;
 pub mod inbox;
 pub mod input;

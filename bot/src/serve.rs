@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::get;
 use config::{ForgeKind, Secrets};
 use tokio::net::TcpListener;
@@ -88,6 +89,7 @@ pub async fn until_ended(
         if let State::Ended { end } = row.job.state {
             return Ok(end);
         }
+        bot.health()?;
         if !worker.step(bot, stop).await? {
             tokio::time::sleep(IDLE).await;
         }
@@ -125,5 +127,12 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         hooks: hooks.collect::<BTreeMap<_, _>>(),
     };
     let webhooks = webhooks::router(options, Arc::new(inbox))?;
-    Ok(webhooks.route("/healthz", get(|| async { "ok\n" })))
+    let bot = Arc::clone(bot);
+    let health = move || async move {
+        match bot.health() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        }
+    };
+    Ok(webhooks.route("/healthz", get(health)))
 }

@@ -105,6 +105,10 @@ impl Verdict {
 pub trait Work: Send + Sync {
     /// Carries one job as far as it goes.
     async fn job(&self, job: &Job, lease: &Lease, stop: &Stop) -> Verdict;
+    /// Whether a job may be claimed at all; otherwise all wait, and none uses up an attempt.
+    fn may_claim(&self) -> bool {
+        true
+    }
     /// Tells people of an end that the worker decided on by itself.
     async fn gave_up(&self, job: &Job, lease: &Lease, end: &End);
 }
@@ -125,11 +129,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Claims one due job and carries it to its end, a retry or a park. Returns false if nothing was due.
+    /// Claims one due job and carries it to its end, a retry or a park. Returns false if nothing was due or may be claimed.
     ///
     /// # Errors
     /// The database failed.
     pub async fn step(&self, work: &dyn Work, stop: &Stop) -> Result<bool, store::Error> {
+        if !work.may_claim() {
+            return Ok(false);
+        }
         let now = self.clock.now();
         let Some((job, lease)) = self.store.claim(&self.name, now, now + self.queue.lease).await?
         else {

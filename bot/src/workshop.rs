@@ -18,7 +18,7 @@ use crate::leaf::Leaf;
 use crate::model::Model;
 use crate::patch::{self, Patch};
 use crate::redact::Redactor;
-use crate::sandbox::{Access, Command, End, Sandbox, SetupError};
+use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
 use crate::workspace::{Owner, Workspace};
 
@@ -64,7 +64,7 @@ pub struct Task {
 
 /// What a session left.
 pub struct Worked {
-    /// The folder that the model worked in. No process of it lives.
+    /// The folder that the model worked in. No process of it lives, and no tool is under way.
     pub workspace: Arc<Workspace>,
     /// How it ended.
     pub ended: Ended,
@@ -76,8 +76,8 @@ pub enum Error {
     /// The base commit could not be read or checked out.
     #[error("cannot prepare the work")]
     Checkout(#[from] checkout::Error),
-    /// The setup command could not be run safely.
-    #[error("cannot run the setup command")]
+    /// No command can be run safely.
+    #[error("cannot run commands")]
     Sandbox(#[from] SetupError),
     /// The session could not go on.
     #[error("the session broke off")]
@@ -102,6 +102,23 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The sandbox's own error, where it is one.
+    pub fn sandbox(&self) -> Option<&SetupError> {
+        match self {
+            Self::Sandbox(error)
+            | Self::Session(session::Error::Sandbox(error))
+            | Self::Evidence(evidence::Error::Sandbox(error)) => Some(error),
+            Self::Checkout(_)
+            | Self::Session(_)
+            | Self::Patch(_)
+            | Self::Pattern(_)
+            | Self::Evidence(_)
+            | Self::Disk { .. } => None,
+        }
+    }
+}
+
 impl Workshop {
     /// Lets the model work on a fresh workspace. `watch` sees the session as it goes.
     ///
@@ -114,6 +131,8 @@ impl Workshop {
         folder: &Folder,
         watch: &mut (dyn FnMut(&Record) + Send),
     ) -> Result<Worked, Error> {
+        // Before a session is spent on a workspace that something else may write.
+        self.sandbox.quiet().await?;
         let workspace =
             base.mirror.workspace(&base.commit, &folder.workspace(), self.owner).await?;
         let workspace = Arc::new(workspace);
@@ -133,9 +152,13 @@ impl Workshop {
             clock: self.clock.as_ref(),
         };
         let budgets = Budgets::from(&self.config.session);
-        let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await?;
-        // The time may have been up in the middle of a command.
-        self.sandbox.quiet().await?;
+        let ended = session::run(&parts, &task.input.text(), &budgets, &mut transcript).await;
+        // The time may have been up in the middle of a file tool or a command.
+        leaf.quiet().await;
+        let quiet = self.sandbox.quiet().await;
+        // An error of the session's own says more.
+        let ended = ended?;
+        quiet?;
         Ok(Worked { workspace, ended })
     }
 
@@ -146,7 +169,6 @@ impl Workshop {
             timeout: self.config.evidence.timeout,
             head_bytes: SETUP_BYTES,
             tail_bytes: SETUP_BYTES,
-            access: Access::ReadWrite,
         };
         let finished = self.sandbox.run(workspace, &command).await?;
         Ok(match finished.end {
@@ -187,7 +209,7 @@ impl Workshop {
         Ok(gate::check(patch, &rules))
     }
 
-    /// Runs the tests.
+    /// Runs the tests, and keeps what they print beside the transcript.
     ///
     /// # Errors
     /// The disk or the sandbox failed; tests that fail are evidence.
@@ -208,7 +230,14 @@ impl Workshop {
             output_bytes: self.config.evidence.output_bytes,
         };
         let sandbox = self.sandbox.as_ref();
-        Ok(evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?)
+        let evidence =
+            evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?;
+        if let Some(log) = evidence.log() {
+            let path = folder.test_log();
+            Folder::keep(&path, &self.redactor.redact(&log))
+                .map_err(|source| Error::Disk { path, source })?;
+        }
+        Ok(evidence)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bot::sandbox::{self, Access, Command, End, Finished, Options, Sandbox, SetupError, Verdict};
+use bot::sandbox::{self, Command, End, Finished, Options, Sandbox, SetupError, Verdict};
 use bot::workspace::Workspace;
 
 struct Bench {
@@ -35,7 +35,6 @@ fn command(script: &str) -> Command {
         timeout: Duration::from_secs(60),
         head_bytes: 4096,
         tail_bytes: 4096,
-        access: Access::ReadWrite,
     }
 }
 
@@ -173,13 +172,25 @@ async fn limits_hold_and_a_fork_bomb_ends() {
 }
 
 #[tokio::test]
-async fn a_read_only_workspace_cannot_be_written() {
+async fn commands_are_ended_before_the_service_when_memory_is_used_up() {
     let bench = bench(options(|_| {}));
-    bench.run("echo a > file").await;
-    let mut command = command("cat file; echo b > file || echo denied; touch x || echo denied");
-    command.access = Access::ReadOnly;
-    let finished = bench.sandbox.run(&bench.workspace, &command).await.unwrap();
-    assert_eq!(finished.stdout.head, b"a\ndenied\ndenied\n");
+    let said = bench.says("cat /proc/self/oom_score_adj /proc/1/oom_score_adj").await;
+    assert_eq!(said, "1000\n1000\n");
+    let report = bench.sandbox.probe().await;
+    let check = report.checks.iter().find(|check| check.name == "memory-limit").unwrap();
+    assert_eq!(check.verdict, Verdict::Warns);
+    assert!(check.detail.contains("not limited for one command, when it is used up"), "{check:?}");
+}
+
+#[tokio::test]
+async fn a_workspace_that_a_command_closed_is_open_to_the_next() {
+    let bench = bench(options(|_| {}));
+    for mode in ["644", "000", "300"] {
+        // Long enough to be looked at once, closed as it is.
+        let script = format!("echo {mode} > mode; chmod {mode} .; sleep 0.8");
+        assert_eq!(bench.run(&script).await.end, End::Exited(0), "{mode}");
+        assert_eq!(bench.says("pwd; cat mode").await, format!("/workspace\n{mode}\n"));
+    }
 }
 
 #[tokio::test]
@@ -243,29 +254,34 @@ async fn a_bubblewrap_that_cannot_be_trusted_is_refused() {
     assert!(matches!(sandbox::build(other), Err(SetupError::Unusable { .. })));
 }
 
-/// A `bwrap` that runs the command as it is: the canaries must see it, whatever it answers. Needs root, because nobody
+/// A folder with a `bwrap` that does as this script says when it is asked for a sandbox. None without root, because nobody
 /// else can make a binary that is trusted.
-#[tokio::test]
-async fn a_sandbox_that_only_pretends_fails_the_probe() {
+#[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
+fn fake_bwrap(script: &str) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can plant a trusted binary");
-        return;
+        return None;
     }
-    use std::os::unix::fs::PermissionsExt;
     let folder =
         tempfile::Builder::new().prefix("hyla-fake-").tempdir_in("/usr/local/lib").unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let fake = folder.path().join("bwrap");
-    let script = "#!/bin/bash\n\
-        case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac\n\
-        shift 3\n\
-        echo \"{\\\"child-pid\\\": $$}\" >&4\n\
+    let ask = "case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac";
+    std::fs::write(&fake, format!("#!/bin/bash\n{ask}\nshift 3\n{script}\n")).unwrap();
+    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Some(folder)
+}
+
+/// It runs the command as it is: the canaries must see it, whatever it answers.
+#[tokio::test]
+async fn a_sandbox_that_only_pretends_fails_the_probe() {
+    let script = "echo \"{\\\"child-pid\\\": $$}\" >&4\n\
         \"$@\" 4>&-; code=$?\n\
         echo \"{\\\"exit-code\\\": $code}\" >&4\n\
-        exit $code\n";
-    std::fs::write(&fake, script).unwrap();
-    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let bench = bench(options(|config| config.bwrap = fake.clone()));
+        exit $code";
+    let Some(folder) = fake_bwrap(script) else { return };
+    let bench = bench(options(|config| config.bwrap = folder.path().join("bwrap")));
     let report = bench.sandbox.probe().await;
     assert!(!report.holds());
     let failed = |name: &str| {
@@ -274,6 +290,21 @@ async fn a_sandbox_that_only_pretends_fails_the_probe() {
     for name in ["filter", "no-network", "no-host-files", "no-host-processes", "no-open-files"] {
         assert!(failed(name), "{name} does not see it: {report:#?}");
     }
+}
+
+/// It tells a number that no process has, so that nobody can watch the inner process.
+#[tokio::test]
+async fn a_death_that_cannot_be_proven_is_the_last_thing_that_runs() {
+    let Some(folder) = fake_bwrap("echo '{\"child-pid\": 0}' >&4") else { return };
+    let bench = bench(options(|config| config.bwrap = folder.path().join("bwrap")));
+    let any = command("true");
+    let run = || bench.sandbox.run(&bench.workspace, &any);
+    assert!(bench.sandbox.is_sure());
+    assert!(matches!(run().await, Err(SetupError::StillAlive { .. })));
+    assert!(!bench.sandbox.is_sure());
+    assert!(matches!(bench.sandbox.quiet().await, Err(SetupError::Unsure)));
+    assert!(matches!(run().await, Err(SetupError::Unsure)));
+    assert!(!bench.sandbox.probe().await.holds());
 }
 
 /// Ready at once for the first ones, which gives what is beside it one step.

@@ -204,7 +204,6 @@ fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
         (sandbox.tmp_bytes, "sandbox.tmp_bytes"),
         (sandbox.home_bytes, "sandbox.home_bytes"),
         (sandbox.shm_bytes, "sandbox.shm_bytes"),
-        (sandbox.memory_bytes, "sandbox.memory_bytes"),
         (sandbox.file_bytes, "sandbox.file_bytes"),
         (sandbox.workspace_bytes, "sandbox.workspace_bytes"),
     ] {

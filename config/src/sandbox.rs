@@ -28,8 +28,6 @@ pub struct Sandbox {
     pub home_bytes: u64,
     /// Size of `/dev/shm`, in bytes.
     pub shm_bytes: u64,
-    /// Memory of one command and its children, in bytes, where a cgroup can be had.
-    pub memory_bytes: u64,
     /// Processes and threads of one command.
     pub processes: u64,
     /// Largest single file that a command may write, in bytes.
@@ -63,7 +61,6 @@ impl Default for Sandbox {
             tmp_bytes: 2 << 30,
             home_bytes: 1 << 30,
             shm_bytes: 64 << 20,
-            memory_bytes: 8 << 30,
             processes: 512,
             file_bytes: 4 << 30,
             open_files: 4096,

@@ -32,6 +32,7 @@ fn an_error_names_file_key_and_reason() {
         ("[model]\nendpoint = \"http://a:b@x/v1\"", "`model.endpoint`", "no user"),
         ("[session]\nturn_tokens = 131072", "`session.turn_tokens`", "context_tokens"),
         ("[session]\ntop_p = 0.0", "`session.top_p`", "above 0"),
+        ("[sandbox]\nmemory_bytes = 1000000", "`sandbox", "unknown field `memory_bytes`"),
         ("[sandbox]\nuid = 0", "`sandbox.uid`", "root"),
         ("[sandbox]\nread_only = [\"/var/lib/hyla/x\"]", "`sandbox.read_only`", "own data"),
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),

@@ -1,8 +1,11 @@
 //! What people read when something fails: every job ends in a named state, with a sentence and what to do next.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use bot::job::{Failure, NoFix, Outcome};
+use bot::clock::Clock;
+use bot::job::{Failure, NoFix, Outcome, State};
+use bot::worker::{Stop, Verdict, Work};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
 use tests::model::{Call, Fault as ModelFault, Recording, Turn};
@@ -188,4 +191,67 @@ async fn whatever_the_model_does_the_job_ends_by_its_name() {
         house.assert_clean().await;
     }
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+/// A `bwrap` that tells a number which nobody can watch, so that no death can be proven.
+fn unwatched(folder: &std::path::Path) -> std::path::PathBuf {
+    let fake = folder.join("bwrap");
+    let script = "#!/bin/bash\n\
+        case $1 in --help) echo --bind-fd; exit;; --version) echo fake; exit;; esac\n\
+        echo '{\"child-pid\": 0}' >&4\n";
+    std::fs::write(&fake, script).expect("the folder can be written");
+    for path in [folder, &fake] {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path, mode).expect("it is ours");
+    }
+    fake
+}
+
+#[tokio::test]
+async fn after_a_death_that_cannot_be_proven_jobs_wait_for_a_restart() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can plant a trusted binary");
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("hyla-fake-").tempdir_in("/usr/local/lib");
+    let folder = folder.expect("root may write there");
+    let bwrap = unwatched(folder.path());
+    let call = Call { name: "Bash".into(), arguments: r#"{"command": "true"}"#.into() };
+    let house = House::start(Setup {
+        recording: Recording {
+            turns: vec![Turn { calls: vec![call], ..Turn::default() }],
+            ..Recording::default()
+        },
+        change: Box::new(move |config| config.sandbox.bwrap = bwrap),
+        ..short()
+    })
+    .await;
+    let health = async || {
+        let answer = reqwest::get(house.hook.replace("/hooks/main", "/healthz")).await;
+        let answer = answer.expect("the service answers");
+        (answer.status().as_u16(), answer.text().await.expect("it has a body"))
+    };
+    assert_eq!(health().await, (200, "ok\n".to_owned()));
+    let ann = house.forge.person("ann");
+    house.labelled_and_worked().await;
+    assert_eq!(house.end().await.outcome, Outcome::Failed(Failure::Sandbox));
+    let first = house.bot.folder(house.jobs().await[0].job.id);
+    assert!(first.workspace().exists(), "something may still write there");
+    let (status, words) = health().await;
+    assert!(status == 503 && words.contains("restart the service"), "{words}");
+
+    // No further job is claimed, and one that was claimed just before spends no session.
+    let issue = house.open_issue().await;
+    ann.add_label(&house.repo, issue, "hyla").await;
+    let n_requests = house.model.requests().len();
+    house.work().await;
+    let waiting = house.jobs().await.remove(0).job;
+    assert_eq!((waiting.state, waiting.attempt), (State::Queued, 0));
+    let now = house.clock.now();
+    let claimed = house.bot.store.claim("test", now, now + house.bot.config.queue.lease).await;
+    let (job, lease) = claimed.expect("the store answers").expect("a job is due");
+    let verdict = house.bot.job(&job, &lease, &Stop::default()).await;
+    assert!(matches!(verdict, Verdict::Parked), "{verdict:?}");
+    assert_eq!(house.model.requests().len(), n_requests);
+    assert!(first.workspace().exists());
 }

@@ -127,6 +127,22 @@ async fn a_workspace_made_to_last_is_removed() {
 }
 
 #[tokio::test]
+async fn a_workspace_that_the_agent_closes_ends_no_job() {
+    let calls = vec![
+        bash("chmod 000 ."),
+        bash(&format!("{FIX}; chmod 644 .")),
+        tool("Write", serde_json::json!({ "file_path": "a/b.txt", "content": "x\n" })),
+        bash("chmod 000 a/b.txt a .; mkdir -p /tmp/x"),
+    ];
+    let (house, _) = session(calls, "Done.").await;
+    let end = house.end().await;
+    assert_eq!(end.outcome, Outcome::DraftPr, "{}", end.operator);
+    let diff = house.forge.diff(&house.repo, house.forge.pulls(&house.repo)[0].number);
+    assert!(diff.contains("a/hours.py") && diff.contains("b/a/b.txt"), "{diff}");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
 async fn file_tools_stay_inside() {
     let calls = vec![
         bash("ln -s /etc/passwd link; ln -s /etc folder; ln -s / root"),
@@ -170,6 +186,31 @@ async fn words_of_the_model_and_of_its_tests_stay_words() {
     insta::with_settings!({ filters => tests::house::filters() }, {
         insta::assert_snapshot!(pull.body);
     });
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn output_too_long_for_the_draft_is_kept_where_the_draft_says() {
+    let noisy = "sed -i '1i print(\"long words \" * 400)' tests/test_hours.py";
+    let turns = vec![
+        Turn { calls: vec![bash(&format!("{noisy}; {FIX}"))], ..Turn::default() },
+        Turn { content: "Done.".into(), ..Turn::default() },
+    ];
+    let house = House::start(Setup {
+        recording: Recording { turns, ..Recording::default() },
+        change: Box::new(|config| config.publish.body_chars = 3000),
+        ..Setup::default()
+    })
+    .await;
+    house.labelled_and_worked().await;
+    let body = &house.forge.pulls(&house.repo)[0].body;
+    assert!(!body.contains("long words") && body.contains("keeps it in `tests.log`"), "{body}");
+    let folder = house.bot.folder(house.jobs().await[0].job.id);
+    let log = std::fs::read_to_string(folder.root().join("tests.log")).expect("it is kept");
+    assert!(
+        log.contains("== run b: with the patch; exit 0") && log.contains("long words"),
+        "{log}"
+    );
     house.assert_clean().await;
 }
 

@@ -23,6 +23,7 @@ pub(super) use history::copy as copy_history;
 
 use super::Error;
 use super::mirror::tree_of;
+use crate::git_name::is_dot_git;
 use crate::job::CommitId;
 use crate::workspace::{Owner, Workspace};
 
@@ -257,7 +258,7 @@ fn is_safe_name(name: &[u8]) -> bool {
         && name != b".."
         && !name.contains(&b'/')
         && !name.contains(&0)
-        && !name.eq_ignore_ascii_case(b".git")
+        && !is_dot_git(name)
 }
 
 fn own(made: BorrowedFd<'_>, owner: Owner) -> std::io::Result<()> {
@@ -345,7 +346,9 @@ mod tests {
         for name in ["a", ".gitignore", "...", "a b", "git", ".git2"] {
             assert!(is_safe_name(name.as_bytes()), "{name}");
         }
-        for name in ["", ".", "..", "a/b", "/", "a\0", ".git", ".GIT", ".Git"] {
+        for name in
+            ["", ".", "..", "a/b", "/", "a\0", ".git", ".GIT", "git~1", ".git. ", ".g\u{200c}it"]
+        {
             assert!(!is_safe_name(name.as_bytes()), "{name:?}");
         }
     }

@@ -64,7 +64,7 @@ pub async fn find_in(
 /// Finds the test command. `root_entries` are the names in the root folder, folders with a final `/`; `read` gives the
 /// text of a file there. The repository's own setup command goes with every test command; its own test command never
 /// replaces the server's.
-pub fn find_command(
+fn find_command(
     server: Option<&str>,
     repo_file: &config::RepoFile,
     root_entries: &[String],

@@ -19,8 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use counts::{Counts, Unit};
-pub use find::{Source, TestCommand, find_command, find_in};
-pub use paths::is_test;
+pub use find::{Source, TestCommand, find_in};
 pub use run::Error;
 
 use crate::checkout::Mirror;
@@ -89,7 +88,8 @@ pub struct Ran {
 /// How the tests are run.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// A folder for the workspaces, which are removed after each run.
+    /// A folder for the workspaces, which are removed after each run. A run that is given up, or that may still live, leaves
+    /// its own.
     pub scratch: &'a Path,
     /// Who owns them.
     pub owner: Owner,
@@ -100,32 +100,21 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
-    /// Whether the tests passed with the patch; none if they were not run.
-    pub fn patch_passes(&self) -> Option<bool> {
-        let run = self.runs.iter().find(|run| run.which == Which::Patched)?;
-        run.passed()
-    }
-
     /// A Markdown table for people, with a verdict for each run and its output folded away.
     pub fn table(&self) -> String {
         report::table(self)
     }
-}
 
-impl Run {
-    /// Whether the run ended well; none if the tests were not run.
-    pub fn passed(&self) -> Option<bool> {
-        match &self.outcome {
-            Outcome::Ran(ran) => Some(ran.end == End::Exited(0)),
-            Outcome::Skipped { .. } | Outcome::SetupFailed(_) => None,
-        }
+    /// The whole output that was kept of each run, for the job's folder; none if nothing was run.
+    pub fn log(&self) -> Option<String> {
+        report::log(self)
     }
 }
 
 /// Makes the four runs, one after the other. Without a command there are none.
 ///
 /// # Errors
-/// A workspace could not be made, or the sandbox could not run a command. The workspaces are removed all the same.
+/// A workspace could not be made, or the sandbox could not run a command.
 pub async fn gather(
     sandbox: &dyn Sandbox,
     mirror: &Mirror,

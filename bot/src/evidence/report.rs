@@ -9,6 +9,23 @@ use crate::sandbox::End;
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
 const SHOWN_CHARS: usize = 4000;
 
+/// The outputs of all runs, as far as they were kept. None if there are none.
+pub(super) fn log(evidence: &Evidence) -> Option<String> {
+    let mut log = String::new();
+    for (letter, run) in ('a'..).zip(&evidence.runs) {
+        if let Outcome::SetupFailed(ran) | Outcome::Ran(ran) = &run.outcome {
+            log.push_str(&format!(
+                "== run {letter}: {}; {}, {}\n{}\n",
+                name(run.which),
+                result(ran),
+                seconds(ran.elapsed),
+                ran.output
+            ));
+        }
+    }
+    (!log.is_empty()).then_some(log)
+}
+
 /// The table, a verdict for each run, and the outputs folded away.
 pub(super) fn table(evidence: &Evidence) -> String {
     let Some(command) = &evidence.command else {
@@ -64,7 +81,6 @@ fn result(ran: &Ran) -> String {
     let end = match ran.end {
         End::Exited(code) => format!("exit {code}"),
         End::TimedOut => "time limit".to_owned(),
-        End::OutOfMemory => "out of memory".to_owned(),
         End::DiskFull => "disk limit".to_owned(),
     };
     match ran.counts {
@@ -94,34 +110,60 @@ fn verdict(run: &Run, evidence: &Evidence) -> String {
         }
         Outcome::Ran(ran) => ran,
     };
-    let passed = run.passed() == Some(true);
-    let base_passed = evidence
-        .runs
-        .iter()
-        .find(|run| run.which == Which::Base)
-        .and_then(Run::passed)
-        .unwrap_or(false);
-    let is_ended = matches!(ran.end, End::TimedOut | End::OutOfMemory | End::DiskFull);
-    match (run.which, passed) {
-        _ if is_ended => "did not finish, so this says nothing".to_owned(),
-        (Which::Base, true) => "passes before the patch".to_owned(),
-        (Which::Base, false) => "fails before the patch".to_owned(),
-        (Which::Patched, true) => "expected to pass, and did".to_owned(),
-        (Which::Patched, false) if base_passed => "expected to pass, **but failed**".to_owned(),
-        (Which::Patched, false) => {
-            "expected to pass, **but failed**, as the base commit does".to_owned()
+    let text = match (run.which, judge(ran.end), judged(evidence, Which::Base)) {
+        (_, Judged::Unknown, _) => "did not finish, so this says nothing",
+        (Which::Base, Judged::Passes, _) => "passes before the patch",
+        (Which::Base, Judged::Fails, _) => "fails before the patch",
+        (Which::Patched | Which::OldTestsOnPatch, Judged::Passes, _) => "expected to pass, and did",
+        (Which::Patched, Judged::Fails, Judged::Fails) => {
+            "expected to pass, **but failed**, as the base commit does"
         }
-        (Which::NewTestsOnBase, false) if base_passed => "expected to fail, and did".to_owned(),
-        (Which::NewTestsOnBase, false) => {
-            "failed, which says little, because the base commit fails too".to_owned()
+        (Which::Patched, Judged::Fails, Judged::Passes | Judged::Unknown) => {
+            "expected to pass, **but failed**"
         }
-        (Which::NewTestsOnBase, true) => {
-            "expected to fail, **but passed**: the tests do not show the fix".to_owned()
+        (Which::NewTestsOnBase, Judged::Passes, _) => {
+            "expected to fail, **but passed**: the tests do not show the fix"
         }
-        (Which::OldTestsOnPatch, true) => "expected to pass, and did".to_owned(),
-        (Which::OldTestsOnPatch, false) => {
-            "expected to pass, **but failed**: the patch changed what the tests ask for".to_owned()
+        (Which::NewTestsOnBase, Judged::Fails, Judged::Passes) => "expected to fail, and did",
+        (Which::NewTestsOnBase | Which::OldTestsOnPatch, Judged::Fails, Judged::Fails) => {
+            "failed, which says little, because the base commit fails too"
         }
+        (Which::NewTestsOnBase | Which::OldTestsOnPatch, Judged::Fails, Judged::Unknown) => {
+            "failed, which says little, because the run of the base commit says nothing"
+        }
+        (Which::OldTestsOnPatch, Judged::Fails, Judged::Passes) => {
+            match judged(evidence, Which::Patched) {
+                Judged::Passes => {
+                    "expected to pass, **but failed**: the patch changed what the tests ask for"
+                }
+                Judged::Fails | Judged::Unknown => "expected to pass, **but failed**",
+            }
+        }
+    };
+    text.to_owned()
+}
+
+/// What a run says of its code.
+#[derive(Clone, Copy)]
+enum Judged {
+    Passes,
+    Fails,
+    /// It was not made, or did not finish.
+    Unknown,
+}
+
+fn judge(end: End) -> Judged {
+    match end {
+        End::Exited(0) => Judged::Passes,
+        End::Exited(_) => Judged::Fails,
+        End::TimedOut | End::DiskFull => Judged::Unknown,
+    }
+}
+
+fn judged(evidence: &Evidence, which: Which) -> Judged {
+    match evidence.runs.iter().find(|run| run.which == which).map(|run| &run.outcome) {
+        Some(Outcome::Ran(ran)) => judge(ran.end),
+        Some(Outcome::Skipped { .. } | Outcome::SetupFailed(_)) | None => Judged::Unknown,
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Options, Outcome, Ran, TestCommand, Which, counts, report};
 use crate::checkout::{self, Mirror, blocking};
 use crate::job::{CommitId, Failure};
 use crate::patch::{self, Patch, variants};
-use crate::sandbox::{Access, Command, End, Finished, Sandbox, SetupError, Stream};
+use crate::sandbox::{Command, End, Finished, Sandbox, SetupError, Stream};
 use crate::workspace::{self, Owner, Workspace};
 
 /// Why there is no evidence.
@@ -66,7 +66,7 @@ pub(super) async fn plan(mirror: &Mirror, patch: &Patch) -> Result<Plan, Error> 
     ])
 }
 
-/// Checks a commit out, runs the commands there, and removes it.
+/// Checks a commit out, runs the commands there, and removes it once nothing runs there any more.
 pub(super) async fn at(
     sandbox: &dyn Sandbox,
     mirror: &Mirror,
@@ -76,10 +76,13 @@ pub(super) async fn at(
 ) -> Result<Outcome, Error> {
     let root = options.scratch.join("evidence");
     remove(&root, options.owner).await?;
-    let room =
-        Room { workspace: mirror.workspace(commit, &root, options.owner).await?, is_left: true };
-    let outcome = run_in(sandbox, &room.workspace, command, options).await;
-    let removed = room.leave().await;
+    let workspace = mirror.workspace(commit, &root, options.owner).await?;
+    let outcome = run_in(sandbox, &workspace, command, options).await;
+    // A process may still write there: whoever waits for quiet removes it then, as after a run that is given up.
+    if let Err(Error::Sandbox(SetupError::StillAlive { .. } | SetupError::Unsure)) = outcome {
+        return outcome;
+    }
+    let removed = remove(&root, options.owner).await;
     let outcome = outcome?;
     removed?;
     Ok(outcome)
@@ -111,7 +114,6 @@ async fn one(
         timeout: options.timeout,
         head_bytes: options.output_bytes / 2,
         tail_bytes: options.output_bytes / 2,
-        access: Access::ReadWrite,
     };
     let Finished { end, stdout, stderr, elapsed } = sandbox.run(workspace, &command).await?;
     let output = [text(&stdout), text(&stderr)];
@@ -127,30 +129,6 @@ fn text(stream: &Stream) -> String {
     }
     text.push_str(&String::from_utf8_lossy(&stream.tail));
     report::plain(&text)
-}
-
-/// A workspace that is removed when it is left, and also when the run is given up before that.
-struct Room {
-    workspace: Workspace,
-    is_left: bool,
-}
-
-impl Room {
-    async fn leave(mut self) -> Result<(), Error> {
-        self.is_left = false;
-        remove(self.workspace.root(), self.workspace.owner()).await
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        if self.is_left {
-            let (root, owner) = (self.workspace.root(), self.workspace.owner());
-            if let Err(error) = remove_blocking(root, owner) {
-                tracing::warn!(path = %root.display(), error = %error, "a test run's workspace was left");
-            }
-        }
-    }
 }
 
 async fn remove(root: &Path, owner: Owner) -> Result<(), Error> {

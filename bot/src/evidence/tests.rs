@@ -39,6 +39,10 @@ impl Sandbox for Scripted {
         Ok(())
     }
 
+    fn is_sure(&self) -> bool {
+        true
+    }
+
     async fn probe(&self) -> Report {
         Report { backend: "scripted".into(), checks: Vec::new() }
     }
@@ -104,7 +108,11 @@ async fn gathered(
 }
 
 fn passed(evidence: &Evidence) -> Vec<Option<bool>> {
-    evidence.runs.iter().map(Run::passed).collect()
+    let passed = |run: &Run| match &run.outcome {
+        Outcome::Ran(ran) => Some(ran.end == End::Exited(0)),
+        Outcome::Skipped { .. } | Outcome::SetupFailed(_) => None,
+    };
+    evidence.runs.iter().map(passed).collect()
 }
 
 #[tokio::test]
@@ -114,7 +122,6 @@ async fn a_good_fix_with_a_test_passes_all_four() {
     let sandbox = Scripted::new(all_fit);
     let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
     assert_eq!(passed(&evidence), [Some(true), Some(true), Some(false), None]);
-    assert_eq!(evidence.patch_passes(), Some(true));
     assert_eq!(sandbox.seen.lock().unwrap().len(), 3);
     insta::assert_snapshot!(evidence.table());
 }
@@ -128,6 +135,58 @@ async fn a_patch_that_bends_the_tests_is_seen() {
     assert_eq!(passed(&evidence), [Some(true), Some(true), Some(false), Some(false)]);
     let table = evidence.table();
     assert!(table.contains("**but failed**: the patch changed what the tests ask for"), "{table}");
+}
+
+/// What the run of the original tests means, by how the runs of the base commit, of the patch and of those tests end.
+#[tokio::test]
+async fn original_tests_that_fail_say_only_what_the_other_runs_allow() {
+    let edit = [("app.txt", Some("fix")), ("tests/old.txt", Some("fix"))];
+    let (world, base, patch) = repository(&edit).await;
+    let (good, bad, late) = (End::Exited(0), End::Exited(1), End::TimedOut);
+    for (ends, expected) in [
+        (
+            [good, good],
+            "expected to pass, **but failed**: the patch changed what the tests ask for",
+        ),
+        ([good, bad], "expected to pass, **but failed** |"),
+        ([bad, good], "failed, which says little, because the base commit fails too"),
+        ([bad, bad], "failed, which says little, because the base commit fails too"),
+        (
+            [late, good],
+            "failed, which says little, because the run of the base commit says nothing",
+        ),
+    ] {
+        let sandbox = Scripted::new(move |root, _| {
+            let said = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+            Ok(match (said("app.txt").as_str(), said("tests/old.txt").as_str()) {
+                ("bug", "bug fix") => ends[0],
+                ("fix", "fix") => ends[1],
+                _ => End::Exited(1),
+            })
+        });
+        let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
+        let table = evidence.table();
+        let row = table.lines().find(|line| line.starts_with("| d |")).unwrap();
+        assert!(row.contains(expected), "{ends:?}: {row}");
+        assert_eq!(
+            table.contains("as the base commit does"),
+            ends == [bad, bad],
+            "{ends:?}: {table}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_log_has_what_the_table_cuts() {
+    let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
+    let sandbox =
+        Scripted { output: "line of a test\n".repeat(1000).leak(), ..Scripted::new(all_fit) };
+    let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
+    assert!(evidence.table().matches("line of a test").count() < 1000);
+    let log = evidence.log().unwrap();
+    assert!(log.starts_with("== run a: base commit; exit 0"), "{}", &log[..60]);
+    assert_eq!(log.matches("line of a test").count(), 2000);
+    assert!(Evidence { command: None, runs: Vec::new() }.log().is_none());
 }
 
 #[tokio::test]
@@ -152,10 +211,10 @@ async fn a_test_that_shows_nothing_is_seen() {
 #[tokio::test]
 async fn runs_that_do_not_end_say_nothing() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
-    for end in [End::TimedOut, End::OutOfMemory, End::DiskFull] {
+    for end in [End::TimedOut, End::DiskFull] {
         let sandbox = Scripted::new(move |_, _| Ok(end));
         let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
-        assert_eq!(evidence.patch_passes(), Some(false));
+        assert_eq!(passed(&evidence)[1], Some(false));
         assert!(evidence.table().contains("did not finish"), "{}", evidence.table());
     }
 }
@@ -166,7 +225,7 @@ async fn a_failing_setup_is_not_a_failing_test() {
     let sandbox = Scripted::new(|_, script| Ok(End::Exited(i32::from(script == "make deps"))));
     let command = TestCommand { setup: Some("make deps".into()), ..command() };
     let evidence = gathered(&sandbox, &world, &base, &patch, &command).await.unwrap();
-    assert_eq!(evidence.patch_passes(), None);
+    assert_eq!(passed(&evidence), [None; 4]);
     assert!(evidence.table().contains("the setup command failed"));
 }
 
@@ -188,13 +247,39 @@ async fn a_workspace_that_a_crash_left_is_removed_first() {
 }
 
 #[tokio::test]
-async fn giving_a_run_up_removes_its_workspace() {
+async fn a_workspace_that_something_may_still_write_is_left_alone() {
+    let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
+    let scratch = world.path("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let timeout = Duration::from_secs(5);
+    let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 10 };
+    for dead in [false, true] {
+        let sandbox = Scripted::new(move |_, _| {
+            let reason = || "as scripted".to_owned();
+            Err(match dead {
+                false => SetupError::StillAlive { reason: reason() },
+                true => SetupError::Start { reason: reason(), source: None },
+            })
+        });
+        let command = command();
+        let gathered = gather(&sandbox, &base.mirror, &patch, Some(&command), &options).await;
+        assert!(matches!(gathered, Err(Error::Sandbox(_))));
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), usize::from(!dead));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
     struct Never(tokio::sync::Notify);
     #[async_trait]
     impl Sandbox for Never {
         async fn quiet(&self) -> Result<(), SetupError> {
             Ok(())
+        }
+
+        fn is_sure(&self) -> bool {
+            true
         }
 
         async fn probe(&self) -> Report {
@@ -214,7 +299,7 @@ async fn giving_a_run_up_removes_its_workspace() {
         _ = gather(&sandbox, &base.mirror, &patch, Some(&command), &options) => panic!("it cannot end"),
         () = sandbox.0.notified() => {}
     }
-    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
 }
 
 #[tokio::test]

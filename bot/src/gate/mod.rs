@@ -10,8 +10,9 @@ mod tests;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
+use crate::git_name::is_dot_git;
 use crate::job::Rule;
-use crate::patch::{Change, Endings, Kind, Lfs, Mode, Patch, is_dot_git};
+use crate::patch::{Change, Endings, Kind, Lfs, Mode, Patch};
 
 /// Why a patch may not be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -174,7 +175,7 @@ fn symlink(change: &Change) -> Option<String> {
                 return Some(format!("it is a symbolic link out of the repository, to {target:?}"));
             }
             depth -= 1;
-        } else if is_dot_git(part) {
+        } else if is_dot_git(part.as_bytes()) {
             return Some("it is a symbolic link into `.git`".to_owned());
         } else {
             has_descended = true;

@@ -1,7 +1,8 @@
 //! Path names that mean something else, or nothing, on another file system than the bot's. Only added paths are judged:
 //! what the base commit holds is in every clone already.
 
-use crate::patch::{Change, Kind, is_dot_git, is_invisible};
+use crate::git_name::{is_dot_git, is_invisible};
+use crate::patch::{Change, Kind};
 
 /// Names that Windows keeps for devices, whatever their extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
@@ -24,7 +25,7 @@ fn problem_of_part(part: &str) -> Option<&'static str> {
     if part.is_empty() || part == "." || part == ".." {
         return Some("its path is not a plain path");
     }
-    if is_dot_git(part) {
+    if is_dot_git(part.as_bytes()) {
         return Some("some file systems take its name for `.git`");
     }
     if part.chars().any(char::is_control) {

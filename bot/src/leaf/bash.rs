@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::sandbox::{Access, Command, End, Finished, Sandbox, Stream};
+use crate::sandbox::{Command, End, Finished, Sandbox, Stream};
 use crate::workspace::Workspace;
 
 use super::arguments::Arguments;
@@ -46,7 +46,6 @@ pub(super) async fn bash(
         // A character has at most four bytes: what may be shown is kept, and no more.
         head_bytes: limits.bash_chars.saturating_mul(4),
         tail_bytes: 0,
-        access: Access::ReadWrite,
     };
     let finished = sandbox.run(workspace, &command).await.map_err(Failure::Setup)?;
     Ok(show(&finished, timeout, limits.bash_chars))
@@ -71,7 +70,6 @@ fn show(finished: &Finished, timeout: Duration, limit_chars: usize) -> String {
     let (first, note) = match finished.end {
         End::Exited(code) => (format!("Exit code: {code}"), ""),
         End::TimedOut => (format!("Timed out after {:.1}s", timeout.as_secs_f64()), ""),
-        End::OutOfMemory => (format!("Exit code: {KILLED}"), "[killed: out of memory]"),
         End::DiskFull => (format!("Exit code: {KILLED}"), "[killed: the disk limit is reached]"),
     };
     let mut text = Cut::new(limit_chars);

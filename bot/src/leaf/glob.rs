@@ -7,10 +7,11 @@
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
+use crate::git_name::is_dot_git;
 use crate::workspace::{self, Entry, Error, Kind, Workspace};
 
 use super::arguments::Arguments;
-use super::text::{Cut, is_git_name, shown};
+use super::text::{Cut, shown};
 use super::{Failure, Limits, beneath};
 
 /// Entries that a search meets at most. The largest public repositories hold about half a million files.
@@ -269,7 +270,7 @@ fn search(mut walk: workspace::Walk<'_>, parts: &[Part], limit: usize) -> Result
 /// Whether the entry completes the pattern, and which parts the entries below it may meet.
 fn meet(parts: &[Part], open: &[usize], entry: &Entry) -> (bool, Vec<usize>) {
     let name = entry.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    if is_git_name(&name) {
+    if is_dot_git(name.as_bytes()) {
         return (false, Vec::new());
     }
     let met = open.iter().copied().filter(|at| parts[*at].matches(&name)).collect::<Vec<_>>();

@@ -17,12 +17,16 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::git_name::is_dot_git;
 use crate::sandbox::{Sandbox, SetupError};
 use crate::workspace::{self, Workspace};
+
+use tokio::sync::RwLock;
 
 use arguments::Arguments;
 use text::shown;
@@ -38,6 +42,8 @@ pub struct Leaf {
     workspace: Arc<Workspace>,
     sandbox: Arc<dyn Sandbox>,
     limits: Limits,
+    /// Shared by the file tools that are under way, whether or not anybody still waits for their answer.
+    under_way: Arc<RwLock<()>>,
 }
 
 /// What a session allows its tools.
@@ -73,11 +79,12 @@ type FileTool = fn(&Workspace, &Limits, &Arguments) -> Result<String, Failure>;
 impl Leaf {
     /// The tools over one workspace.
     pub fn new(workspace: Arc<Workspace>, sandbox: Arc<dyn Sandbox>, limits: Limits) -> Self {
-        Self { workspace, sandbox, limits }
+        Self { workspace, sandbox, limits, under_way: Arc::default() }
     }
 
     /// Carries out one call and returns its observation. `arguments` is JSON text as the model wrote it: what is not an
-    /// object counts as an empty one. Dropping the future ends a command; a file tool under way completes.
+    /// object counts as an empty one. Dropping the future ends a command; a file tool under way completes, and
+    /// [`Leaf::quiet`] waits for it.
     ///
     /// # Errors
     /// The sandbox or the kernel cannot hold what the tools need: the session must end.
@@ -101,10 +108,20 @@ impl Leaf {
         }
     }
 
+    /// Returns when no file tool is under way. Only then, and once the sandbox is quiet, is the workspace at rest.
+    pub async fn quiet(&self) {
+        drop(self.under_way.write().await);
+    }
+
     async fn file_tool(&self, tool: FileTool, arguments: Arguments) -> Result<String, Failure> {
         let (workspace, limits) = (Arc::clone(&self.workspace), self.limits);
-        let joined =
-            tokio::task::spawn_blocking(move || tool(&workspace, &limits, &arguments)).await;
+        let under_way = Arc::clone(&self.under_way).read_owned().await;
+        let work = move || {
+            let answer = tool(&workspace, &limits, &arguments);
+            drop(under_way);
+            answer
+        };
+        let joined = tokio::task::spawn_blocking(work).await;
         match joined.map_err(tokio::task::JoinError::try_into_panic) {
             Ok(answer) => answer,
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -200,7 +217,7 @@ fn beneath(given: &str, workspace: &Workspace) -> Result<PathBuf, Failure> {
     }
     let beneath = workspace::relative(Path::new(given))
         .map_err(|error| Failure::access(&error, workspace))?;
-    if beneath.iter().any(|name| text::is_git_name(&name.to_string_lossy())) {
+    if beneath.iter().any(|name| is_dot_git(name.as_bytes())) {
         let message = format!("`{}` belongs to git; use git by Bash", shown(&beneath));
         return Err(Failure::Model { kind: "PermissionError", message });
     }

@@ -4,13 +4,15 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::{Leaf, Limits};
+use super::{Arguments, Failure, Leaf, Limits};
 use crate::sandbox::{Command, End, Finished, Report, Sandbox, SetupError, Stream};
 use crate::workspace::{Owner, Workspace};
 
@@ -32,6 +34,10 @@ struct Scripted {
 impl Sandbox for Scripted {
     async fn quiet(&self) -> Result<(), SetupError> {
         Ok(())
+    }
+
+    fn is_sure(&self) -> bool {
+        true
     }
 
     async fn probe(&self) -> Report {
@@ -495,8 +501,8 @@ async fn bash_shows_the_end_and_both_streams() {
         ),
         (finished(End::TimedOut, b"a", b"b"), "Timed out after 120.0s\nSTDOUT:\na\nSTDERR:\nb"),
         (
-            finished(End::OutOfMemory, b"", b"b"),
-            "Exit code: 137\nSTDOUT:\n\nSTDERR:\nb\n[killed: out of memory]",
+            finished(End::DiskFull, b"", b"b"),
+            "Exit code: 137\nSTDOUT:\n\nSTDERR:\nb\n[killed: the disk limit is reached]",
         ),
         (
             finished(End::DiskFull, b"", b""),
@@ -545,6 +551,34 @@ async fn bash_reads_its_time_limit_in_seconds_or_milliseconds() {
         let command = place.sandbox.last.lock().unwrap().clone().unwrap();
         assert_eq!(command.timeout, Duration::from_secs_f64(seconds), "{arguments}");
     }
+}
+
+/// Where the next test leaves its ends of two channels for its own tool: it tells that it has begun, and waits.
+static GATE: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
+
+fn slow(workspace: &Workspace, _: &Limits, _: &Arguments) -> Result<String, Failure> {
+    let (begun, go_on) = GATE.lock().unwrap().take().unwrap();
+    begun.send(()).unwrap();
+    if go_on.recv().is_ok() {
+        workspace.write(Path::new("late"), b"whole").unwrap();
+    }
+    Ok(String::new())
+}
+
+#[tokio::test]
+async fn a_file_tool_that_nobody_waits_for_is_waited_for_before_the_workspace_is_at_rest() {
+    let place = Place::new();
+    place.leaf.quiet().await;
+    let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel());
+    *GATE.lock().unwrap() = Some((begun, may_go_on));
+    let given_up = place.leaf.file_tool(slow, Arguments::parse("{}")).now_or_never();
+    assert!(given_up.is_none());
+    has_begun.recv().unwrap();
+    let mut quiet = Box::pin(place.leaf.quiet());
+    assert!((&mut quiet).now_or_never().is_none());
+    go_on.send(()).unwrap();
+    quiet.await;
+    assert_eq!(place.bytes("late"), b"whole");
 }
 
 #[tokio::test]

@@ -73,14 +73,3 @@ pub(super) fn shown(beneath: &Path) -> String {
         false => beneath.to_string_lossy().into_owned(),
     }
 }
-
-/// Whether some file system takes this name for `.git`: in any case, with code points that HFS+ ignores, with the dots
-/// and spaces that NTFS drops, or as its short form there.
-pub(super) fn is_git_name(name: &str) -> bool {
-    let ignored = |character: char| matches!(character, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let name: String = name.chars().filter(|character| !ignored(*character)).collect();
-    let name = name.trim_end_matches(['.', ' ']).to_ascii_lowercase();
-    let is_short =
-        |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    name == ".git" || name.strip_prefix("git~").is_some_and(is_short)
-}

@@ -8,10 +8,9 @@ use std::path::Path;
 use git2::{ObjectType, Oid, Repository, Tree};
 
 use super::ignore::{Rules, RulesError, Untracked, is_artefact};
-use super::{
-    Barred, LeftOut, Limits, Mode, Patch, Swap, TreeId, Why, compose, describe, is_dot_git,
-};
+use super::{Barred, LeftOut, Limits, Mode, Patch, Swap, TreeId, Why, compose, describe};
 use crate::checkout::{self, Mirror, blocking, tree_of};
+use crate::git_name::is_dot_git;
 use crate::job::{CommitId, Failure, Rule};
 use crate::workspace::{self, Entry as Found, Kind as FoundKind, Workspace};
 
@@ -224,13 +223,30 @@ impl Import<'_> {
     fn list(&self, folder: &[u8]) -> Result<Vec<Found>, workspace::Error> {
         let entries = self.limits.entries.saturating_sub(self.n_entries);
         let start = if folder.is_empty() { Path::new(".") } else { as_path(folder) };
-        let mut walk = self.workspace.walk(start, workspace::Limits { entries, depth: 1 })?;
+        let limits = workspace::Limits { entries, depth: 1 };
+        let mut walk = self.unlocking(start, || self.workspace.walk(start, limits))?;
         let mut found = Vec::new();
         while let Some(entry) = walk.next() {
             found.push(entry?);
             walk.skip_folder();
         }
         Ok(found)
+    }
+
+    /// Looks at something, and looks again with leave to read where its mode forbids that to an ordinary user. A mode means
+    /// nothing to git but for the executable bit, and root sees what it forbids anyway.
+    fn unlocking<T>(
+        &self,
+        path: &Path,
+        look: impl Fn() -> Result<T, workspace::Error>,
+    ) -> Result<T, workspace::Error> {
+        match look() {
+            Err(workspace::Error::Denied { .. }) => {
+                self.workspace.unlock(path)?;
+                look()
+            }
+            answer => answer,
+        }
     }
 
     /// Judges one name; whether it is a folder to look into.
@@ -248,11 +264,11 @@ impl Import<'_> {
             }
             return Ok(false);
         }
-        let name = String::from_utf8_lossy(name_of(found)).into_owned();
-        if is_dot_git(&name) {
+        if is_dot_git(name_of(found)) {
             self.bar(&path, Rule::PathName, "some file systems take its name for `.git`");
             return Ok(false);
         }
+        let name = String::from_utf8_lossy(name_of(found)).into_owned();
         if self.base.entries.get(&path).is_some_and(|entry| entry.mode == Mode::Submodule)
             && kind == FoundKind::Folder
         {
@@ -288,6 +304,9 @@ impl Import<'_> {
             FoundKind::Folder => Untracked::Folder,
             FoundKind::File | FoundKind::Symlink => Untracked::File,
         };
+        if kind == Untracked::File && workspace::is_partial(name.as_bytes()) {
+            return Ok(Some(Why::Partial));
+        }
         if is_artefact(name, kind, |other| names.contains(other.as_bytes())) {
             return Ok(Some(Why::Artefact));
         }
@@ -314,7 +333,8 @@ impl Import<'_> {
                 let Some(limit) = self.limit_of(path, old, found.metadata.size_bytes)? else {
                     return Ok(());
                 };
-                (mode, self.workspace.read(as_path(path), limit))
+                let path = as_path(path);
+                (mode, self.unlocking(path, || self.workspace.read(path, limit)))
             }
         };
         match content {

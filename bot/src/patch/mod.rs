@@ -8,7 +8,6 @@ mod compose;
 mod describe;
 mod ignore;
 mod import;
-mod names;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -17,7 +16,6 @@ use std::fmt;
 
 pub use ignore::RulesError;
 pub use import::{Error, import};
-pub(crate) use names::{is_dot_git, is_invisible};
 pub(crate) use variants::variants;
 
 use compose::{Swap, compose};
@@ -211,6 +209,8 @@ pub enum Why {
     Ignored,
     /// It is what tools leave behind, such as `__pycache__/`.
     Artefact,
+    /// It is what a write of the bot's own leaves when it is cut off.
+    Partial,
     /// It is a repository within the workspace.
     NestedGit,
     /// It is a socket, a pipe or a device.
@@ -225,6 +225,7 @@ impl Why {
         match self {
             Self::Ignored => "ignored by the repository's .gitignore",
             Self::Artefact => "left behind by tools",
+            Self::Partial => "half written by Hyla",
             Self::NestedGit => "a git repository of its own",
             Self::Special => "neither a file, a folder nor a symbolic link",
             Self::InSubmodule => "inside a submodule",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::checkout::Base;
 use crate::checkout::testing::{World, git, try_git};
+use crate::workspace::testing::as_ordinary_user;
 use crate::workspace::{Owner, Workspace};
 
 struct Bench {
@@ -175,6 +176,44 @@ fn line_ends_are_counted() {
     for (content, expected) in cases {
         assert_eq!(describe::endings(content), expected, "{content:?}");
     }
+}
+
+/// To git a mode means one bit, so a patch is the same whoever the service runs as, and whatever the agent closed.
+#[test]
+fn what_the_agent_closed_is_imported_by_an_ordinary_user_too() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let tree: &[(&str, &[u8])] = &[("same.txt", b"same\n"), ("a/old.txt", b"old\n")];
+    let bench = runtime().block_on(Bench::with(tree));
+    bench.write("a/old.txt", b"edited\n");
+    bench.write("a/b/new.txt", b"new\n");
+    for (path, mode) in [
+        ("same.txt", 0o000),
+        ("a/old.txt", 0o000),
+        ("a/b/new.txt", 0o200),
+        ("a/b", 0o000),
+        ("a", 0o644),
+        ("", 0o644),
+    ] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(bench.root.join(path), mode).unwrap();
+    }
+    let patch = as_ordinary_user(|| runtime().block_on(bench.import()));
+    assert_eq!(patch.barred, []);
+    assert_eq!(summary(&patch), [("a/b/new.txt", Kind::Added), ("a/old.txt", Kind::Modified)]);
+}
+
+#[tokio::test]
+async fn a_file_that_the_bot_was_writing_stays_out() {
+    let bench = Bench::with(&[(".hyla-1-1.partial", b"tracked\n")]).await;
+    bench.write("src/.hyla-4711-12.partial", b"half of a wr");
+    bench.write(".hyla-1-1.partial", b"edited\n");
+    bench.write(".hyla-x-1.partial", b"named by somebody else\n");
+    let patch = bench.import().await;
+    assert_eq!(
+        summary(&patch),
+        [(".hyla-1-1.partial", Kind::Modified), (".hyla-x-1.partial", Kind::Added)]
+    );
+    assert_eq!(left_out(&patch), [("src/.hyla-4711-12.partial", Why::Partial)]);
 }
 
 #[tokio::test]

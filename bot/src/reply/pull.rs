@@ -77,7 +77,7 @@ pub fn body(draft: &Draft<'_>, limit: usize) -> String {
             .collect::<Vec<_>>()
             .join("\n");
         format!(
-            "{kept}\n\nThe output of the runs is too long for this page; it is kept with the job's transcript.\n"
+            "{kept}\n\nThe output of the runs is too long for this page; Hyla keeps it in `tests.log`, beside the job's transcript.\n"
         )
     };
     let room = room.saturating_sub(chars(&evidence) + 2);

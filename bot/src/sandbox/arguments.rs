@@ -7,13 +7,13 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use super::{Access, Command};
+use super::Command;
+use crate::workspace::MOUNT;
 
 /// The sandbox's own user, as it sees itself.
-pub(super) const USER: &str = "agent";
+const USER: &str = "agent";
 const UID: &str = "1000";
-pub(super) const HOME: &str = "/home/agent";
-pub(super) const WORKSPACE: &str = "/workspace";
+const HOME: &str = "/home/agent";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where a script lies that is too long for an argument.
 const SCRIPT_FILE: &str = "/etc/hyla-command";
@@ -89,12 +89,8 @@ pub(super) fn options(
     list.add(&["--perms", "0755"]);
     list.tmpfs(settings.home_bytes, "/home");
     list.add(&["--dir", HOME]);
-    let bind = match command.access {
-        Access::ReadWrite => "--bind-fd",
-        Access::ReadOnly => "--ro-bind-fd",
-    };
-    list.add(&[bind, &files_at.workspace.to_string(), WORKSPACE]);
-    list.add(&["--remount-ro", "/", "--chdir", WORKSPACE]);
+    list.add(&["--bind-fd", &files_at.workspace.to_string(), MOUNT]);
+    list.add(&["--remount-ro", "/", "--chdir", MOUNT]);
     list.add(&["--seccomp", &files_at.seccomp.to_string()]);
     list.add(&["--json-status-fd", &files_at.status.to_string()]);
     list.0

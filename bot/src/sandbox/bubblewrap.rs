@@ -23,7 +23,7 @@ use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
     seccomp, usage,
 };
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, let_owner_in};
 
 /// How often the workspace's size is looked at, at most.
 const LOOK: Duration = Duration::from_millis(500);
@@ -156,12 +156,30 @@ impl Bubblewrap {
             let folder = workspace.dir().try_clone_to_owned()?;
             let begun = Instant::now();
             let looked =
-                tokio::task::spawn_blocking(move || usage::is_over(folder, limit_bytes)).await;
+                tokio::task::spawn_blocking(move || usage::is_over(&folder, limit_bytes)).await;
             if looked.map_err(io::Error::other)?? {
                 return Ok(());
             }
             // Looking takes at most a tenth of the time.
             rest = LOOK.max(begun.elapsed() * 10);
+        }
+    }
+}
+
+impl Bubblewrap {
+    /// What a stream held. Every process that could write to it is dead.
+    async fn drained(
+        &self,
+        reader: tokio::task::JoinHandle<io::Result<Stream>>,
+    ) -> Result<Stream, SetupError> {
+        match tokio::time::timeout(DRAIN, reader).await {
+            Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
+            Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
+            Err(_) => {
+                let reason = "its output is still open";
+                self.dying.note_unproven(&io::Error::other(reason));
+                Err(SetupError::StillAlive { reason: reason.into() })
+            }
         }
     }
 }
@@ -183,6 +201,12 @@ impl Sandbox for Bubblewrap {
                 elapsed: Duration::ZERO,
             });
         }
+        if !self.is_sure() {
+            return Err(SetupError::Unsure);
+        }
+        // An earlier command may have closed the folder that this one starts in.
+        let_owner_in(workspace.dir())
+            .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
         let begun = Instant::now();
         let (mut running, streams) = self.start(workspace, command).await?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
@@ -198,7 +222,7 @@ impl Sandbox for Bubblewrap {
             .await
             .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
         let ended = ended.map_err(start("it cannot be watched"))?;
-        let [stdout, stderr] = [drained(stdout).await?, drained(stderr).await?];
+        let [stdout, stderr] = [self.drained(stdout).await?, self.drained(stderr).await?];
         let end = match (ended, gone.exit_code) {
             (Some(end), _) => end,
             (None, Some(code)) => End::Exited(code),
@@ -220,8 +244,11 @@ impl Sandbox for Bubblewrap {
         if self.dying.none_left().await {
             return Ok(());
         }
-        let reason = "one that was stopped may still run; the log says more".into();
-        Err(SetupError::StillAlive { reason })
+        Err(SetupError::Unsure)
+    }
+
+    fn is_sure(&self) -> bool {
+        !self.dying.is_unproven()
     }
 }
 
@@ -272,17 +299,6 @@ async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream
             0 => return Ok(capture.finish()),
             n => capture.take(&bytes[..n]),
         }
-    }
-}
-
-/// What a stream held. Every process that could write to it is dead.
-async fn drained(
-    reader: tokio::task::JoinHandle<io::Result<Stream>>,
-) -> Result<Stream, SetupError> {
-    match tokio::time::timeout(DRAIN, reader).await {
-        Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
-        Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
-        Err(_) => Err(SetupError::StillAlive { reason: "its output is still open".into() }),
     }
 }
 

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 pub const NAME: &str = "sandbox-child";
 /// Exit code when bubblewrap was not started.
 const NOT_STARTED: u8 = 125;
+/// The kernel's highest: what is ended first when memory is used up. Nothing inside can go below what the service has.
+const OOM_SCORE: &str = "1000";
 /// The first file that bubblewrap is given.
 pub(super) const FIRST_FILE: RawFd = 3;
 
@@ -66,6 +68,8 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
 
     let limit = |resource, value| setrlimit(resource, value, value);
+    // Where this is not allowed the command may still run; the doctor says so.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     limit(Resource::RLIMIT_CORE, 0)?;
     limit(Resource::RLIMIT_NOFILE, orders.limits.open_files)?;
     limit(Resource::RLIMIT_FSIZE, orders.limits.file_bytes)?;

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    Access, Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict,
-    arguments, workspace_owner,
+    Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict, arguments,
+    workspace_owner,
 };
 use crate::workspace::{Owner, Workspace};
 
@@ -46,6 +46,7 @@ can namespace 'unshare -U true'
 can setuid 'chmod 4755 /workspace/canary'
 can ring 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
+say oom_score "$(cat /proc/self/oom_score_adj)"
 say tmp_bytes "$(($(stat -f -c '%b * %S' /tmp)))"
 # Bubblewrap's own process takes the filter a moment after it has started the command.
 for n in $(seq 40); do
@@ -87,21 +88,20 @@ pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Option
                 SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
                 SetupError::Start { source: None, .. }
                 | SetupError::Unusable { .. }
-                | SetupError::StillAlive { .. } => error.to_string(),
+                | SetupError::StillAlive { .. }
+                | SetupError::Unsure => error.to_string(),
             };
             report.add("starts", false, detail);
             return report;
         }
     }
     sleepers(&mut report, sandbox, &canaries).await;
+    let quiet = sandbox.quiet().await;
+    let seen = quiet.as_ref().map_or_else(SetupError::to_string, |()| "all are dead".into());
+    report.add("proves-deaths", quiet.is_ok(), seen);
     if let Err(error) = canaries.workspace.remove() {
         report.add("clean-up", false, format!("the probe's workspace cannot be removed: {error}"));
     }
-    report.checks.push(Check {
-        name: "memory-limit",
-        verdict: Verdict::Warns,
-        detail: "memory is not limited for each command here; limit it for the whole service (systemd `MemoryMax=`)".into(),
-    });
     report
 }
 
@@ -136,7 +136,7 @@ impl Canaries {
 }
 
 fn command(script: String, timeout: Duration) -> Command {
-    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0, access: Access::ReadWrite }
+    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0 }
 }
 
 /// What the script said.
@@ -281,6 +281,18 @@ fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox) {
         is_limited,
         said.shown(&["core", "open_files", "processes_limit", "file_kib", "tmp_bytes"]),
     );
+    let order = if said.is("oom_score", "1000") {
+        "when it is used up, the kernel ends commands before the service"
+    } else {
+        "and the kernel may end the service for what a command uses: its `oom_score_adj` cannot be set"
+    };
+    report.checks.push(Check {
+        name: "memory-limit",
+        verdict: Verdict::Warns,
+        detail: format!(
+            "memory is not limited for one command, {order}; limit it for the whole service (systemd `MemoryMax=` with `OOMPolicy=continue`, or the container's limit)"
+        ),
+    });
 }
 
 fn listed(words: &[&str]) -> String {

@@ -2,7 +2,8 @@
 //!
 //! Ending bubblewrap alone may leave the sandbox running: at its start it can die before the inside has tied its own death
 //! to it. So the inner process is ended first, by the number that bubblewrap tells; with it the kernel ends every process
-//! of its PID namespace. Whoever drops a running command leaves this work to a thread.
+//! of its PID namespace. Whoever drops a running command leaves this work to a thread. A death that cannot be proven is
+//! remembered for good.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,11 +31,11 @@ struct Count {
     is_unproven: bool,
 }
 
-/// Counts a command from its request until it is handed over: whoever asked for it may be gone by then, and whoever wants
-/// quiet must wait for it all the same.
-pub(super) struct Starting(Dying);
+/// Counts a command while it is started or ended: whoever asked for that may be gone by then, and whoever wants quiet must
+/// wait for it all the same.
+pub(super) struct Counted(Dying);
 
-impl Drop for Starting {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| count.n_dying -= 1);
     }
@@ -45,10 +46,10 @@ impl Dying {
         Self(Arc::new(watch::Sender::new(Count::default())))
     }
 
-    /// A command that will start.
-    pub(super) fn starting(&self) -> Starting {
+    /// A command that will start, or that is being ended.
+    pub(super) fn count(&self) -> Counted {
         self.0.send_modify(|count| count.n_dying += 1);
-        Starting(self.clone())
+        Counted(self.clone())
     }
 
     /// Returns when there are none left; false if one may still live.
@@ -57,6 +58,20 @@ impl Dying {
         // This value holds the sender, so it cannot be gone.
         let seen = count.wait_for(|count| count.n_dying == 0).await;
         seen.is_ok_and(|count| !count.is_unproven)
+    }
+
+    /// Notes that one may live on.
+    pub(super) fn note_unproven(&self, error: &io::Error) {
+        tracing::error!(
+            %error,
+            "cannot prove that a sandboxed command is dead; no command runs until the service is started again"
+        );
+        self.0.send_modify(|count| count.is_unproven = true);
+    }
+
+    /// Whether one may live on.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.0.borrow().is_unproven
     }
 }
 
@@ -76,7 +91,17 @@ struct Parts {
 struct Status {
     pipe: io::PipeReader,
     text: Vec<u8>,
-    inner: Option<OwnedFd>,
+    inner: Inner,
+}
+
+/// The first process of the sandbox, whose death is the death of all.
+enum Inner {
+    /// Bubblewrap has told no number.
+    Untold,
+    /// It was dead by the time that its number was read.
+    Gone,
+    /// Open.
+    Open(OwnedFd),
 }
 
 /// How bubblewrap ended.
@@ -99,7 +124,7 @@ impl Running {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        let status = Status { pipe: status, text: Vec::new(), inner: None };
+        let status = Status { pipe: status, text: Vec::new(), inner: Inner::Untold };
         Ok(Self { parts: Some(Parts { child, outer, status }), dying })
     }
 
@@ -118,75 +143,76 @@ impl Running {
     /// Ends whatever still lives and returns once it is proven dead.
     pub(super) async fn end(mut self) -> io::Result<Gone> {
         let parts = self.parts.take().expect("`end` is called once");
-        tokio::task::spawn_blocking(move || end(parts)).await.map_err(io::Error::other)?
+        let (counted, dying) = (self.dying.count(), self.dying.clone());
+        let work = move || {
+            let ended = end(parts).inspect_err(|error| dying.note_unproven(error));
+            drop(counted);
+            ended
+        };
+        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(parts) = self.parts.take() else { return };
-        self.dying.0.send_modify(|count| count.n_dying += 1);
-        let dying = self.dying.clone();
+        let (counted, dying) = (self.dying.count(), self.dying.clone());
         let work = move || {
-            let ended = end(parts);
-            if let Err(error) = &ended {
-                tracing::error!(%error, "cannot prove that a sandboxed command is dead");
+            if let Err(error) = end(parts) {
+                dying.note_unproven(&error);
             }
-            dying.0.send_modify(|count| {
-                count.n_dying -= 1;
-                count.is_unproven |= ended.is_err();
-            });
+            drop(counted);
         };
         if let Err(error) = std::thread::Builder::new().name("sandbox-end".into()).spawn(work) {
-            tracing::error!(%error, "cannot end a sandboxed command");
-            self.dying.0.send_modify(|count| {
-                count.n_dying -= 1;
-                count.is_unproven = true;
-            });
+            self.dying.note_unproven(&error);
         }
     }
 }
 
 fn end(mut parts: Parts) -> io::Result<Gone> {
     // As long as bubblewrap is starting, its number for the inner process is still to come.
-    parts.status.read_until(TOLD, |status| status.inner.is_some())?;
-    if let Some(inner) = &parts.status.inner {
-        kill(inner)?;
-        if !is_readable(inner, DEATH)? {
-            return Err(io::Error::other("the inner process does not end"));
-        }
-    }
+    parts.status.read_until(TOLD, |status| !matches!(status.inner, Inner::Untold))?;
+    parts.status.end_inner()?;
     kill(&parts.outer)?;
     let status = parts.child.wait()?;
-    // Nobody holds the other end any more.
-    parts.status.read_until(DEATH, |_| false)?;
-    if parts.status.inner.is_none() && parts.status.told().0.is_some() {
-        // It was told too late to be opened: the process is gone, or its number could not be opened.
-        return Err(io::Error::other("the inner process could not be watched"));
+    if !parts.status.read_until(DEATH, |_| false)? {
+        return Err(io::Error::other("its status is still open"));
     }
+    // The number may have come at the last moment.
+    parts.status.end_inner()?;
     Ok(Gone { exit_code: parts.status.told().1, status })
 }
 
 impl Status {
-    /// Reads until `enough`, the end of the pipe, or the time limit.
-    fn read_until(&mut self, limit: Duration, enough: impl Fn(&Self) -> bool) -> io::Result<()> {
+    /// Ends the inner process, as far as it is known, and returns once it is dead.
+    fn end_inner(&self) -> io::Result<()> {
+        let Inner::Open(inner) = &self.inner else { return Ok(()) };
+        kill(inner)?;
+        if is_readable(inner, DEATH)? {
+            return Ok(());
+        }
+        Err(io::Error::other("the inner process does not end"))
+    }
+
+    /// Reads until `enough` or the end of the pipe; false if the time is up before.
+    fn read_until(&mut self, limit: Duration, enough: impl Fn(&Self) -> bool) -> io::Result<bool> {
         let deadline = Instant::now() + limit;
         while !enough(self) {
             let left = deadline.saturating_duration_since(Instant::now());
             if !is_readable(&self.pipe, left)? {
-                return Ok(());
+                return Ok(false);
             }
             let mut bytes = [0; 1024];
             let n = self.pipe.read(&mut bytes)?;
             if n == 0 {
-                return Ok(());
+                return Ok(true);
             }
             self.text.extend_from_slice(&bytes[..n]);
-            if let (None, Some(number)) = (&self.inner, self.told().0) {
+            if let (Inner::Untold, Some(number)) = (&self.inner, self.told().0) {
                 self.inner = open_inner(number)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The inner process's number and the exit code, as far as they have been told: JSON objects in a row.
@@ -207,12 +233,13 @@ impl Status {
     }
 }
 
-/// None if it is gone already.
-fn open_inner(number: i32) -> io::Result<Option<OwnedFd>> {
-    let Some(pid) = Pid::from_raw(number) else { return Ok(None) };
+fn open_inner(number: i32) -> io::Result<Inner> {
+    let pid = Pid::from_raw(number).filter(|_| number > 1);
+    let pid = pid.ok_or_else(|| io::Error::other("the inner process has no number"))?;
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(rustix::io::Errno::SRCH) => Ok(None),
+        Ok(fd) => Ok(Inner::Open(fd)),
+        // The kernel lets go of a namespace's first process only after every other one.
+        Err(rustix::io::Errno::SRCH) => Ok(Inner::Gone),
         Err(errno) => Err(errno.into()),
     }
 }

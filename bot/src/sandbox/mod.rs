@@ -37,8 +37,12 @@ pub trait Sandbox: Send + Sync {
     /// Returns when every command whose future was dropped is dead. Only then may anybody look at its workspace.
     ///
     /// # Errors
-    /// The death of one could not be proven.
+    /// The death of one could not be proven; see [`Sandbox::is_sure`].
     async fn quiet(&self) -> Result<(), SetupError>;
+
+    /// Whether every command that was ended is proven dead. Once one is not, it may write any workspace that it can reach,
+    /// so no command runs any more until the service is started again, which ends it.
+    fn is_sure(&self) -> bool;
 }
 
 /// One command.
@@ -52,17 +56,6 @@ pub struct Command {
     pub head_bytes: usize,
     /// Bytes kept from the tail of each stream, after the head.
     pub tail_bytes: usize,
-    /// Whether the script sees the workspace read-only.
-    pub access: Access,
-}
-
-/// What a command may do to the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Read and write.
-    ReadWrite,
-    /// Read only.
-    ReadOnly,
 }
 
 /// What became of a command.
@@ -85,8 +78,6 @@ pub enum End {
     Exited(i32),
     /// It reached its time limit.
     TimedOut,
-    /// It was ended for memory, where a cgroup tells.
-    OutOfMemory,
     /// It filled the workspace beyond its limit.
     DiskFull,
 }
@@ -128,6 +119,11 @@ pub enum SetupError {
         /// What was tried.
         reason: String,
     },
+    /// Processes of an earlier command may still live, perhaps of another job. Nothing was run.
+    #[error(
+        "cannot run commands any more, because an earlier one may still live; restart the service"
+    )]
+    Unsure,
 }
 
 /// What a probe found.

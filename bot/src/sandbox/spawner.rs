@@ -13,7 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use tokio::sync::oneshot;
 
 use super::child;
-use super::lifecycle::{Dying, Running, Starting};
+use super::lifecycle::{Counted, Dying, Running};
 
 /// What to start.
 pub(super) struct Start {
@@ -32,7 +32,7 @@ pub(super) struct Start {
 struct Request {
     start: Start,
     answer: oneshot::Sender<io::Result<Running>>,
-    starting: Starting,
+    starting: Counted,
 }
 
 /// A handle to the thread.
@@ -56,7 +56,7 @@ impl Spawner {
     pub(super) async fn start(&self, start: Start) -> io::Result<Running> {
         let (answer, answered) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts sandboxes has ended");
-        let request = Request { start, answer, starting: self.dying.starting() };
+        let request = Request { start, answer, starting: self.dying.count() };
         self.requests.send(request).map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }

@@ -2,11 +2,14 @@
 //!
 //! Between two looks a command can still write; the limit of one file and the free space that must stay bound what.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::workspace::{let_owner_in, set_mode};
 
 /// Folders within folders that are looked into; deeper ones take an open file each.
 const DEPTH: usize = 200;
@@ -14,27 +17,28 @@ const DEPTH: usize = 200;
 const ENTRIES: usize = 1_000_000;
 /// Bytes of the file system that must stay free for everybody else.
 const FREE_BYTES: u64 = 256 << 20;
+/// Attempts at the workspace's own folder, which a command may close as fast as it is opened.
+const ATTEMPTS: usize = 16;
+/// What an owner needs to look into a folder.
+const LOOK: u32 = 0o500;
 
 /// Whether the workspace holds more than it may, or its file system is nearly full.
-pub(super) fn is_over(workspace: impl AsFd, limit_bytes: u64) -> io::Result<bool> {
-    let system = rustix::fs::fstatvfs(&workspace)?;
+pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64) -> io::Result<bool> {
+    let system = rustix::fs::fstatvfs(workspace)?;
     if system.f_bavail.saturating_mul(system.f_frsize) < FREE_BYTES {
         return Ok(true);
     }
-    let open = |at: &dyn AsFd, name: &CString| -> io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(at.as_fd(), name, flags, Mode::empty())?)
-    };
-    let top = open(&workspace, &c".".to_owned())?;
-    let mut stack = vec![(names(&top)?, top)];
+    // Without the first folder there is nothing to be seen this time; the next look comes soon.
+    let Some(top) = top(workspace)? else { return Ok(false) };
+    let mut stack = vec![top];
     let (mut n_bytes, mut n_entries) = (0_u64, 0_usize);
-    while let Some((waiting, folder)) = stack.last_mut() {
-        let Some(name) = waiting.pop() else {
+    while let Some(folder) = stack.last_mut() {
+        let Some(name) = folder.waiting.pop() else {
             stack.pop();
             continue;
         };
         n_entries += 1;
-        let Ok(stat) = rustix::fs::statat(&*folder, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+        let Ok(stat) = rustix::fs::statat(&folder.dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
         n_bytes =
@@ -43,16 +47,85 @@ pub(super) fn is_over(workspace: impl AsFd, limit_bytes: u64) -> io::Result<bool
             return Ok(true);
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stack.len() < DEPTH {
-            let Some((_, folder)) = stack.last() else { break };
-            if let Ok(inner) = open(folder, &name) {
-                stack.push((names(&inner)?, inner));
+            let Some(folder) = stack.last() else { break };
+            // What is gone by now takes no room.
+            if let Ok(inner) = Folder::open(&folder.dir, &name) {
+                stack.push(inner);
             }
         }
     }
     Ok(false)
 }
 
-fn names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+/// The workspace's own folder; none if the command closes it again and again.
+fn top(workspace: &OwnedFd) -> io::Result<Option<Folder>> {
+    for _ in 0..ATTEMPTS {
+        let_owner_in(workspace)?;
+        match Folder::open(workspace, c".") {
+            Err(Errno::ACCESS) => {}
+            answer => return Ok(Some(answer?)),
+        }
+    }
+    Ok(None)
+}
+
+/// A folder that is being looked into.
+struct Folder {
+    dir: OwnedFd,
+    waiting: Vec<CString>,
+    _lent: Option<Lent>,
+}
+
+impl Folder {
+    fn open(at: &OwnedFd, name: &CStr) -> Result<Self, Errno> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let node = rustix::fs::openat(at, name, flags | OFlags::PATH, Mode::empty())?;
+        let needed = Access::READ_OK | Access::EXEC_OK;
+        let lent = match rustix::fs::accessat(at, name, needed, AtFlags::empty()) {
+            Err(Errno::ACCESS) => Lent::of(&node)?,
+            Ok(()) | Err(_) => None,
+        };
+        let dir = rustix::fs::openat(&node, c".", flags, Mode::empty())?;
+        Ok(Self { waiting: names(&dir)?, dir, _lent: lent })
+    }
+}
+
+/// A folder that its owner closed to himself, open to him for as long as this lives: a program may well test what it does
+/// where it may not look.
+struct Lent {
+    node: OwnedFd,
+    lent: u32,
+    closed: u32,
+}
+
+impl Lent {
+    fn of(node: &OwnedFd) -> Result<Option<Self>, Errno> {
+        let closed = mode(node)?;
+        let lent = closed | LOOK;
+        if lent == closed {
+            return Ok(None);
+        }
+        let lent = Self { node: rustix::io::dup(node)?, lent, closed };
+        set_mode(node, lent.lent)?;
+        Ok(Some(lent))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Whoever has set another mode meanwhile means that one.
+        if mode(&self.node) == Ok(self.lent) {
+            // A folder that is gone needs none.
+            let _ = set_mode(&self.node, self.closed);
+        }
+    }
+}
+
+fn mode(node: &OwnedFd) -> Result<u32, Errno> {
+    Ok(rustix::fs::fstat(node)?.st_mode & 0o7777)
+}
+
+fn names(folder: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for item in Dir::read_from(folder)? {
         let name = item?.file_name().to_owned();
@@ -61,4 +134,46 @@ fn names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
         }
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    use super::*;
+    use crate::workspace::testing::as_ordinary_user;
+
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_lies_in_closed_folders_counts_and_they_stay_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::write(root.join("a/b/big"), vec![1; 3 << 20]).unwrap();
+        for (of_root, of_outer, of_inner) in
+            [(0o700, 0o755, 0o755), (0o644, 0o755, 0o755), (0o000, 0o644, 0o300), (0o700, 0, 0)]
+        {
+            set(root, 0o700);
+            set(&root.join("a"), 0o700);
+            let held = fs::File::open(root).unwrap().into();
+            set(&root.join("a/b"), of_inner);
+            set(&root.join("a"), of_outer);
+            set(root, of_root);
+            let (over, within) = as_ordinary_user(|| {
+                (is_over(&held, 2 << 20).unwrap(), is_over(&held, 8 << 20).unwrap())
+            });
+            assert!(over && !within, "{of_root:o} {of_outer:o} {of_inner:o}");
+            let mode = |path: &str| fs::metadata(root.join(path)).unwrap().mode() & 0o777;
+            if rustix::process::geteuid().is_root() {
+                assert_eq!((mode("a"), mode("a/b")), (of_outer, of_inner));
+            }
+            set(&root.join("a"), 0o700);
+            set(&root.join("a/b"), 0o700);
+        }
+    }
 }

@@ -147,9 +147,4 @@ impl Error {
             _ => Self::Io { path, source: errno.into() },
         }
     }
-
-    /// Whether nothing is there.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Missing { .. })
-    }
 }

@@ -7,6 +7,8 @@
 mod error;
 mod path;
 mod remove;
+#[cfg(test)]
+pub(crate) mod testing;
 mod walk;
 mod write;
 
@@ -15,17 +17,18 @@ mod tests;
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 pub use error::{Error, Refusal};
 pub use path::{MOUNT, relative};
 pub use walk::{Entry, Limits, Walk};
+pub use write::is_partial;
 
 /// Attempts at an `openat2` that lost a race against a rename, which the kernel reports by `EAGAIN`.
 const ATTEMPTS: usize = 32;
@@ -72,13 +75,13 @@ impl Workspace {
     pub fn open(root: &Path, owner: Owner) -> std::io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = match rustix::fs::open(root, flags, Mode::empty()) {
-            // The agent owns the folder, and may have closed it to its owner. It must still be possible to remove it.
             Err(Errno::ACCESS) => {
-                remove::unlock(&rustix::fs::open(root, flags | OFlags::PATH, Mode::empty())?)?;
+                let_owner_in(&rustix::fs::open(root, flags | OFlags::PATH, Mode::empty())?)?;
                 rustix::fs::open(root, flags, Mode::empty())?
             }
             answer => answer?,
         };
+        let_owner_in(&dir)?;
         Ok(Self { root: root.to_owned(), dir, owner })
     }
 
@@ -87,7 +90,7 @@ impl Workspace {
         &self.root
     }
 
-    /// The open folder.
+    /// The open folder. The agent may have closed it: see [`let_owner_in`].
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -124,19 +127,6 @@ impl Workspace {
         }
     }
 
-    /// What is at a path. A symbolic link is described itself.
-    ///
-    /// # Errors
-    /// The path is refused or leads nowhere, or passes through a symbolic link.
-    pub fn metadata(&self, path: &Path) -> Result<Metadata, Error> {
-        let beneath = relative(path)?;
-        let inner = || {
-            let node = self.open_beneath(&beneath, OFlags::PATH | OFlags::NOFOLLOW)?;
-            rustix::fs::fstat(&node)
-        };
-        inner().map(|status| Metadata::of(&status)).map_err(|errno| Error::of(errno, path))
-    }
-
     /// The text of a symbolic link, any bytes. Nothing says that it leads anywhere.
     ///
     /// # Errors
@@ -151,6 +141,24 @@ impl Workspace {
         Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
     }
 
+    /// Lets the owner read a file or a folder that was closed to him. Nobody may be writing the workspace meanwhile.
+    ///
+    /// # Errors
+    /// The path is refused or leads nowhere, passes through a symbolic link, or the mode cannot be changed.
+    pub fn unlock(&self, path: &Path) -> Result<(), Error> {
+        let beneath = relative(path)?;
+        let inner = || {
+            let node = self.open_beneath(&beneath, OFlags::PATH | OFlags::NOFOLLOW)?;
+            let found = Metadata::of(&rustix::fs::fstat(&node)?);
+            match found.kind {
+                Kind::File => set_mode(&node, found.mode | 0o400),
+                Kind::Folder => set_mode(&node, found.mode | 0o700),
+                Kind::Symlink | Kind::Other => Ok(()),
+            }
+        };
+        inner().map_err(|errno| Error::of(errno, path))
+    }
+
     /// Everything beneath a folder; see [`Walk`]. `Path::new(".")` is the workspace itself.
     ///
     /// # Errors
@@ -163,8 +171,29 @@ impl Workspace {
     /// of names that the kernel gave.
     fn open_beneath(&self, beneath: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
-        open_at(self.dir(), beneath, flags)
+        match open_at(self.dir(), beneath, flags) {
+            Err(Errno::ACCESS) => {
+                let_owner_in(self.dir())?;
+                open_at(self.dir(), beneath, flags)
+            }
+            answer => answer,
+        }
     }
+}
+
+/// Lets the owner into a workspace's own folder again. The agent owns it, and may have closed it to its owner: then
+/// nothing in it could be looked at, and no command could start there.
+pub(crate) fn let_owner_in(dir: impl AsFd) -> Result<(), Errno> {
+    let mode = rustix::fs::fstat(&dir)?.st_mode & 0o7777;
+    if mode & 0o700 == 0o700 { Ok(()) } else { set_mode(dir, mode | 0o700) }
+}
+
+/// Sets the permission bits of an open node. It may be open by `O_PATH`, which is all that an owner who is shut out gets.
+pub(crate) fn set_mode(node: impl AsFd, mode: u32) -> Result<(), Errno> {
+    // The number leads to the open node itself, not to a name that could have been swapped; a mode cannot be changed
+    // through an `O_PATH` descriptor in any other way before Linux 6.6.
+    let door = format!("/proc/self/fd/{}", node.as_fd().as_raw_fd());
+    rustix::fs::chmodat(CWD, door, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
 /// Opens beneath a folder: no link, no magic link, no other file system, nothing above.

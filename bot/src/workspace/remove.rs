@@ -3,14 +3,14 @@
 //! nothing is ever deeper than two levels. It does not defend against a process that keeps adding files.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Error, Workspace, open_at};
+use super::{Error, Workspace, open_at, set_mode};
 
 /// Attempts at one name. More than one is needed only when something else changes the folder meanwhile.
 const ATTEMPTS: usize = 16;
@@ -37,14 +37,6 @@ impl Workspace {
         }
         Err(Error::Io { path: ".".into(), source: Errno::NOTEMPTY.into() })
     }
-}
-
-/// Lets a folder's owner in again. `folder` may be open by `O_PATH`, which is all that its owner gets before.
-pub(super) fn unlock(folder: &OwnedFd) -> Result<(), Errno> {
-    // The number leads to the open folder itself, not to a name that could have been swapped; a mode cannot be changed
-    // through an `O_PATH` descriptor in any other way before Linux 6.6.
-    let door = format!("/proc/self/fd/{}", folder.as_raw_fd());
-    rustix::fs::chmodat(CWD, door, Mode::RWXU, AtFlags::empty())
 }
 
 struct Removal<'a> {
@@ -92,7 +84,7 @@ impl Removal<'_> {
         // Moving a folder rewrites its `..`, so the folder itself must be writable.
         match open_at(folder, Path::new(name), flags) {
             Err(Errno::NOENT) => return Ok(()),
-            answer => unlock(&answer?)?,
+            answer => set_mode(answer?, 0o700)?,
         }
         // It is in its place, and a rename could show it to the running listing again, and again.
         if folder.as_raw_fd() == self.root.as_raw_fd() {

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,9 @@ const FILE_MODE: u32 = 0o644;
 
 /// What git and every editor give a folder.
 const FOLDER_MODE: u32 = 0o755;
+
+/// What the name of a file that is being written begins and ends with.
+const PARTIAL: (&[u8], &[u8]) = (b".hyla-", b".partial");
 
 /// Names tried for the fresh file. The agent may have taken some of them.
 const NAMES: usize = 16;
@@ -117,13 +121,27 @@ fn replaced_mode(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<u3
     }
 }
 
+/// Whether a file's name is one that [`Workspace::write`] gives while it writes. A crash can leave such a file.
+pub fn is_partial(name: &[u8]) -> bool {
+    let number = name.strip_prefix(PARTIAL.0).and_then(|rest| rest.strip_suffix(PARTIAL.1));
+    let is_count = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    number.is_some_and(|number| {
+        let mut parts = number.splitn(2, |byte| *byte == b'-');
+        parts.next().is_some_and(is_count) && parts.next().is_some_and(is_count)
+    })
+}
+
 /// An empty file with a name that nobody had.
-fn fresh_file(parent: BorrowedFd<'_>, path: &Path) -> Result<(OsString, OwnedFd), Error> {
+pub(super) fn fresh_file(
+    parent: BorrowedFd<'_>,
+    path: &Path,
+) -> Result<(OsString, OwnedFd), Error> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..NAMES {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let name = OsString::from(format!(".hyla-{}-{number}.partial", std::process::id()));
+        let number = format!("{}-{number}", std::process::id());
+        let name = OsString::from_vec([PARTIAL.0, number.as_bytes(), PARTIAL.1].concat());
         // `EXCL` creates or fails, and `name` has one component: there is nothing to resolve, so nothing to confine.
         match rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(0o600)) {
             Err(Errno::EXIST) => {}
