@@ -75,13 +75,8 @@ struct Config {
 impl Config {
     /// Tiles 0 to 3 are the sums of 4 or 5 with 6 or 7.
     fn new(left: [usize; 2], inner: usize, right_bytes: [usize; 2], inner_bytes: usize) -> Self {
-        let mut config = Self {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
+        let mut config =
+            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         let mut set = |tile: usize, rows: usize, bytes: usize| {
             // A tile that is not used still needs a size.
             config.rows[tile] = u8::try_from(rows.max(1)).unwrap_or(16);
@@ -272,34 +267,35 @@ unsafe fn bf16_block(packed: Packed<'_>, block: &Block, out: Out<'_>, adds: bool
     }
 }
 
+/// Scales of 16 rows, group by group.
+type Scales = Vec<[f32; ROWS]>;
+
 /// Computes the outputs of some panels for all rows, to the same bits as `vpdpbusd` would.
 ///
 /// # Safety
 /// [`is_there`], and nobody else holds these columns.
 pub(super) unsafe fn bytes(work: Work<'_>, packing: Packing, panels: Range<usize>) {
-    let mut unpacked = Vec::new();
+    let scales: Vec<Scales> =
+        (0..work.n_rows).step_by(ROWS).map(|row| scales_of(work, row)).collect();
+    let mut signed = Vec::new();
     let mut loaded = None;
     for panel in panels {
         let n_lines = work.n_groups * packing.n_lines();
         let lines = &work.weights.codes[panel * n_lines..(panel + 1) * n_lines];
-        let lines = match packing {
-            Packing::Bytes => lines,
-            Packing::Nibbles => {
-                unpacked.clear();
-                unpacked.extend(lines.iter().flat_map(halves));
-                &unpacked
-            }
-        };
-        for row in (0..work.n_rows).step_by(32) {
-            let left = work.n_rows - row;
-            let rows = [left.min(16), left.saturating_sub(16).min(16)];
+        signed.clear();
+        match packing {
+            Packing::Bytes => signed.extend(lines.iter().map(whole_line)),
+            Packing::Nibbles => signed.extend(lines.iter().flat_map(halves)),
+        }
+        for (row, scales) in (0..work.n_rows).step_by(ROWS).zip(&scales) {
+            let n_rows = (work.n_rows - row).min(ROWS);
             // SAFETY: the caller's promise; panel and rows are those of `work`.
             unsafe {
-                if loaded != Some(rows) {
-                    Config::new(rows, 16, [64, 64], GROUP).load();
-                    loaded = Some(rows);
+                if loaded != Some(n_rows) {
+                    Config::new([n_rows; 2], 16, [64, 64], GROUP).load();
+                    loaded = Some(n_rows);
                 }
-                bytes_block(work, packing, panel, lines, row, rows);
+                bytes_block(work, panel, &signed, row, n_rows, scales);
             }
         }
     }
@@ -307,60 +303,83 @@ pub(super) unsafe fn bytes(work: Work<'_>, packing: Packing, panels: Range<usize
     unsafe { release() };
 }
 
-/// The two lines of bytes that a line of half bytes holds.
-fn halves(line: &Line) -> [Line; 2] {
-    [Line(line.0.map(|byte| byte & 15)), Line(line.0.map(|byte| byte >> 4))]
+fn scales_of(work: Work<'_>, row: usize) -> Scales {
+    let n_rows = (work.n_rows - row).min(ROWS);
+    let mut scales = vec![[0.0; ROWS]; work.n_groups];
+    for at in 0..n_rows {
+        let of_row = &work.x.scales[(row + at) * work.n_groups..][..work.n_groups];
+        scales.iter_mut().zip(of_row).for_each(|(scales, scale)| scales[at] = *scale);
+    }
+    scales
 }
 
+/// A line of bytes, made signed.
+fn whole_line(line: &Line) -> Line {
+    let mut signed = *line;
+    for at in 0..64 {
+        signed.0[at] ^= 128;
+    }
+    signed
+}
+
+/// The two lines of signed bytes that a line of half bytes holds.
+fn halves(line: &Line) -> [Line; 2] {
+    let mut both = [Line([0; 64]); 2];
+    for at in 0..64 {
+        both[0].0[at] = (line.0[at] & 15).wrapping_sub(8);
+        both[1].0[at] = (line.0[at] >> 4).wrapping_sub(8);
+    }
+    both
+}
+
+/// Up to 16 rows of a panel. `lines` are its codes, signed.
+///
 /// # Safety
 /// [`is_there`], the tiles are configured for these rows, which are rows of `work`, and nobody else holds the columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 unsafe fn bytes_block(
     work: Work<'_>,
-    packing: Packing,
     panel: usize,
     lines: &[Line],
     row: usize,
-    rows: [usize; 2],
+    n_rows: usize,
+    scales: &[[f32; ROWS]],
 ) {
     let n_groups = work.n_groups;
-    let codes = &work.x.codes[row * n_groups..(row + rows[0] + rows[1]) * n_groups];
-    let stride = n_groups * GROUP;
-    let second = codes.as_ptr().wrapping_add(rows[0] * n_groups);
-    let mut whole = [[0_i32; PANEL]; 32];
-    let mut sums = [[0.0_f32; PANEL]; 32];
-    for (group, lines) in lines.chunks_exact(GROUP / 4).enumerate() {
-        // SAFETY: the caller's promise; loads lie within codes and lines, stores within `whole`.
-        unsafe {
-            load!("6", lines.as_ptr(), 64_usize);
-            load!("4", codes.as_ptr().wrapping_add(group), stride);
-            tiles!("tilezero tmm0", "tdpbsud tmm0, tmm4, tmm6");
-            if rows[1] > 0 {
-                load!("5", second.wrapping_add(group), stride);
-                tiles!("tilezero tmm2", "tdpbsud tmm2, tmm5, tmm6");
-                store!("2", whole[16..].as_mut_ptr(), 64_usize);
-            }
-            store!("0", whole.as_mut_ptr(), 64_usize);
-        }
-        let scales = &work.weights.scales[panel * n_groups + group];
-        // SAFETY: 16 scales are 32 bytes.
-        let bits = unsafe { _mm256_loadu_si256(scales.as_ptr().cast()) };
-        let scales = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)));
-        for at in 0..rows[0] + rows[1] {
-            let place = (row + at) * n_groups + group;
-            // SAFETY: 16 values each.
+    let codes = &work.x.codes[row * n_groups..(row + n_rows) * n_groups];
+    let of_panel = &work.weights.scales[panel * n_groups..(panel + 1) * n_groups];
+    // Two, as what a tile has stored can be read only after a while: one is filled while the other is added up.
+    let mut whole = [[[0_i32; PANEL]; ROWS]; 2];
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    for group in 0..=n_groups {
+        if group < n_groups {
+            let lines = &lines[group * (GROUP / 4)..][..GROUP / 4];
+            // SAFETY: the caller's promise; loads lie within codes and lines, stores within `whole`.
             unsafe {
-                let offset = _mm512_set1_epi32(-packing.offset() * work.x.sums[place]);
-                let exact = _mm512_loadu_si512(whole[at].as_ptr().cast());
-                let value = _mm512_cvtepi32_ps(_mm512_add_epi32(exact, offset));
-                let scale = _mm512_mul_ps(scales, _mm512_set1_ps(work.x.scales[place]));
-                let sum = _mm512_loadu_ps(sums[at].as_ptr());
-                _mm512_storeu_ps(sums[at].as_mut_ptr(), _mm512_fmadd_ps(value, scale, sum));
+                load!("6", lines.as_ptr(), 64_usize);
+                load!("4", codes.as_ptr().wrapping_add(group), n_groups * GROUP);
+                tiles!("tilezero tmm0", "tdpbssd tmm0, tmm4, tmm6");
+                store!("0", whole[group % 2].as_mut_ptr(), 64_usize);
             }
+        }
+        let Some(group) = group.checked_sub(1) else { continue };
+        // SAFETY: 16 scales are 32 bytes.
+        let bits = unsafe { _mm256_loadu_si256(of_panel[group].as_ptr().cast()) };
+        let weights = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)));
+        let (whole, scales) = (&whole[group % 2], &scales[group]);
+        for at in 0..ROWS {
+            // SAFETY: 16 values.
+            let exact = unsafe { _mm512_loadu_si512(whole[at].as_ptr().cast()) };
+            let scale = _mm512_mul_ps(weights, _mm512_set1_ps(scales[at]));
+            sums[at] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), scale, sums[at]);
         }
     }
-    for (at, sums) in sums.iter().enumerate().take(rows[0] + rows[1]) {
-        // SAFETY: the caller's promise.
-        unsafe { work.store(row + at, panel, sums) };
+    for at in 0..n_rows {
+        let mut values = [0.0; PANEL];
+        // SAFETY: 16 values; the rest is the caller's promise.
+        unsafe {
+            _mm512_storeu_ps(values.as_mut_ptr(), sums[at]);
+            work.store(row + at, panel, &values);
+        }
     }
 }

@@ -270,32 +270,38 @@ impl<E: Element> Kernel for Read<'_, E> {
         let group = self.queries.len() / head;
         let from = self.block * BLOCK;
         let n = (self.n_visible - from).min(BLOCK);
-        // Rows that no query fills repeat the last one.
-        let queries: [&[f32]; ROWS] =
-            std::array::from_fn(|row| &self.queries[row.min(group - 1) * head..][..head]);
+        // One entry for each dimension; rows that no query fills are zero.
+        let mut queries = vec![[0.0; ROWS]; head];
+        for (row, query) in self.queries.chunks_exact(head).enumerate().take(group) {
+            for (to, from) in queries.iter_mut().zip(query) {
+                to[row] = *from;
+            }
+        }
         let mut scores = [[[0.0; 16]; BLOCK / 16]; ROWS];
         let n_tiles = n.div_ceil(16);
         let tiles = &self.cache.keys[from / 16 * head..][..n_tiles * head];
-        for (tile, keys) in tiles.chunks_exact(head).enumerate() {
-            let mut sums = [L::splat(0.0); ROWS];
-            for (dimension, keys) in keys.iter().enumerate() {
-                let keys: L = E::load(keys);
-                for row in 0..ROWS {
-                    sums[row] = keys.fma(L::splat(queries[row][dimension]), sums[row]);
-                }
-            }
-            for row in 0..ROWS {
-                sums[row].store(&mut scores[row][tile]);
+        let mut tile = 0;
+        while tile < n_tiles {
+            // Two tiles at once are eight sums: enough to keep two multipliers busy.
+            if n_tiles - tile >= 2 {
+                score::<L, E, 2>(&tiles[tile * head..][..2 * head], &queries, tile, &mut scores);
+                tile += 2;
+            } else {
+                score::<L, E, 1>(&tiles[tile * head..][..head], &queries, tile, &mut scores);
+                tile += 1;
             }
         }
         let width = head.div_ceil(16);
         let mut part = Part { mixed: vec![0.0; ROWS * width * 16], ..Part::default() };
+        let mut weights = [[0.0; ROWS]; BLOCK];
         for row in 0..ROWS {
             let scores = &mut scores[row][..n_tiles];
             (part.largest[row], part.sum[row]) = ops::soften::<L>(scores, n);
+            for (weights, score) in weights.iter_mut().zip(scores.as_flattened()) {
+                weights[row] = *score;
+            }
         }
         let values = &self.cache.values[from * width..][..n * width];
-        let weights: [&[f32]; ROWS] = std::array::from_fn(|row| scores[row].as_flattened());
         let mut at = 0;
         while at < width {
             if width - at >= 4 {
@@ -310,22 +316,47 @@ impl<E: Element> Kernel for Read<'_, E> {
     }
 }
 
+/// Scores of all rows against `T` tiles of keys.
+#[inline(always)]
+fn score<L: Lanes, E: Element, const T: usize>(
+    keys: &[[E; 16]],
+    queries: &[[f32; ROWS]],
+    tile: usize,
+    scores: &mut [[[f32; 16]; BLOCK / 16]; ROWS],
+) {
+    let head = queries.len();
+    let mut sums = [[L::splat(0.0); ROWS]; T];
+    for (dimension, query) in queries.iter().enumerate() {
+        for of in 0..T {
+            let keys: L = E::load(&keys[of * head + dimension]);
+            for row in 0..ROWS {
+                sums[of][row] = keys.fma(L::splat(query[row]), sums[of][row]);
+            }
+        }
+    }
+    for of in 0..T {
+        for row in 0..ROWS {
+            sums[of][row].store(&mut scores[row][tile + of]);
+        }
+    }
+}
+
 /// Sums values by their weights, `16 * W` dimensions from register `at` on, for all rows.
 #[inline(always)]
 fn mix<L: Lanes, E: Element, const W: usize>(
     values: &[[E; 16]],
     width: usize,
     at: usize,
-    weights: &[&[f32]; ROWS],
+    weights: &[[f32; ROWS]; BLOCK],
     mixed: &mut [f32],
 ) {
     let mut sums = [[L::splat(0.0); W]; ROWS];
-    for (token, values) in values.chunks_exact(width).enumerate() {
-        let values: [L; W] = std::array::from_fn(|of| E::load(&values[at + of]));
-        for row in 0..ROWS {
-            let weight = L::splat(weights[row][token]);
-            for of in 0..W {
-                sums[row][of] = values[of].fma(weight, sums[row][of]);
+    for (values, weights) in values.chunks_exact(width).zip(weights) {
+        let values = &values[at..at + W];
+        for of in 0..W {
+            let value: L = E::load(&values[of]);
+            for row in 0..ROWS {
+                sums[row][of] = value.fma(L::splat(weights[row]), sums[row][of]);
             }
         }
     }

@@ -306,9 +306,10 @@ fn strip<L: Lanes, const W: usize>(
             }
         }
         let (decay, beta) = (L::splat(decay), L::splat(beta));
-        let correction: [L; W] = std::array::from_fn(|lane| {
-            L::load(&value[lane]).sub(recalled[lane].mul(decay)).mul(beta)
-        });
+        let mut correction = [L::splat(0.0); W];
+        for lane in 0..W {
+            correction[lane] = L::load(&value[lane]).sub(recalled[lane].mul(decay)).mul(beta);
+        }
         let mut sums = [L::splat(0.0); W];
         for ((row, key), query) in state.chunks_exact_mut(stride).zip(key).zip(query) {
             let (key, query) = (L::splat(*key), L::splat(*query));

@@ -106,6 +106,22 @@ impl Kernel for Quantise<'_> {
     }
 }
 
+/// [`quantise`], compiled for every instruction set.
+struct QuantisePanel<'a> {
+    rows: &'a [&'a [f32]],
+    dtype: Dtype,
+    out: &'a mut Panels,
+}
+
+impl Kernel for QuantisePanel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        quantise(self.rows, self.dtype, self.out);
+    }
+}
+
 /// One layer of several that share their input.
 pub(super) struct Job<'a> {
     pub(super) matrix: &'a Matrix,
@@ -304,7 +320,7 @@ fn panels_of(
             Ok(values) => {
                 let rows: Vec<&[f32]> = values.chunks_exact(inputs).collect();
                 let mut out = Panels { scales: Vec::new(), codes: Vec::new() };
-                quantise(&rows, dtype, &mut out);
+                machine.isa.run(QuantisePanel { rows: &rows, dtype, out: &mut out });
                 scales.copy_from_slice(&out.scales);
                 codes.copy_from_slice(&out.codes);
             }

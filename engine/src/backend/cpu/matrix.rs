@@ -194,6 +194,7 @@ impl Matrix {
 }
 
 /// Quantises one panel: up to 16 rows of `inputs` values.
+#[inline(always)]
 pub(super) fn quantise(rows: &[&[f32]], dtype: Dtype, out: &mut Panels) {
     let inputs = rows.first().map_or(0, |row| row.len());
     for from in (0..inputs).step_by(GROUP) {
@@ -227,6 +228,7 @@ pub(super) fn quantise(rows: &[&[f32]], dtype: Dtype, out: &mut Panels) {
 }
 
 /// Codes -127..=127 at the scale of the largest value.
+#[inline(always)]
 fn group_int8(values: &[f32], codes: &mut [i8; GROUP]) -> u16 {
     let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let scale = bf16::from_f32(largest / 127.0);
@@ -236,6 +238,7 @@ fn group_int8(values: &[f32], codes: &mut [i8; GROUP]) -> u16 {
 
 /// Codes -8..=7. The scale that loses least is among some below the one at which nothing is cut off; its sign puts the
 /// largest value on the side that has one code more.
+#[inline(always)]
 fn group_int4(values: &[f32], codes: &mut [i8; GROUP]) -> u16 {
     let extreme = values
         .iter()
@@ -257,6 +260,7 @@ fn group_int4(values: &[f32], codes: &mut [i8; GROUP]) -> u16 {
     best.1.to_bits()
 }
 
+#[inline(always)]
 fn encode_error(values: &[f32], scale: f32) -> f32 {
     if scale == 0.0 {
         return 0.0;
@@ -265,12 +269,13 @@ fn encode_error(values: &[f32], scale: f32) -> f32 {
     values
         .iter()
         .map(|value| {
-            let code = (value * inverse).round_ties_even().clamp(-8.0, 7.0);
+            let code = nearest(value * inverse).clamp(-8.0, 7.0);
             (value - code * scale) * (value - code * scale)
         })
         .sum()
 }
 
+#[inline(always)]
 fn encode(values: &[f32], codes: &mut [i8; GROUP], scale: f32, most: f32) {
     if scale == 0.0 {
         return;
@@ -280,8 +285,17 @@ fn encode(values: &[f32], codes: &mut [i8; GROUP], scale: f32, most: f32) {
     }
 }
 
+/// The nearest integer, ties to even, of a value below 2^22. Without SSE 4.1, which not every target has, the standard
+/// library calls a function for it.
+#[inline(always)]
+pub(super) fn nearest(value: f32) -> f32 {
+    const SHIFT: f32 = 12_582_912.0;
+    (value + SHIFT) - SHIFT
+}
+
+#[inline(always)]
 fn code_of(value: f32, least: f32, most: f32) -> i8 {
     #[expect(clippy::cast_possible_truncation, reason = "held to the range of the codes")]
-    let code = value.round_ties_even().clamp(least, most) as i8;
+    let code = nearest(value).clamp(least, most) as i8;
     code
 }

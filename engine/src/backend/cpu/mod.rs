@@ -122,7 +122,9 @@ impl Model {
         let checkpoint = Checkpoint::open(folder, &shape)?;
         let pool = Pool::new(options.n_threads)
             .map_err(|source| Error::Threads { n_threads: options.n_threads, source })?;
-        let machine = Machine { pool, isa: options.isa };
+        // An instruction set is used only where it was found, whoever named it.
+        let isa = Isa::available().into_iter().find(|isa| *isa == options.isa);
+        let machine = Machine { pool, isa: isa.unwrap_or_else(Isa::detect) };
         let dtype = options.dtype;
         let load = &mut Loader {
             machine: &machine,

@@ -3,39 +3,70 @@
 use super::isa::{Kernel, Lanes, exp, sigmoid};
 use super::linear::Machine;
 
-/// Applies `with` to `y` and `x` sixteen at a time; the last ones are padded with zeros.
+/// What is done to sixteen values, given sixteen others. Not a closure: those are not always inlined, and then they are
+/// compiled without the instructions that their kernel was chosen for.
+trait Pairwise<L> {
+    fn apply(&self, y: L, x: L) -> L;
+}
+
+/// Applies `op` to `y` and `x` sixteen at a time; the last ones are padded with zeros.
 #[inline(always)]
-pub(super) fn zip<L: Lanes>(y: &mut [f32], x: &[f32], with: impl Fn(L, L) -> L) {
+fn zip<L: Lanes>(y: &mut [f32], x: &[f32], op: &impl Pairwise<L>) {
     let (y16, y_rest) = y.as_chunks_mut::<16>();
     let (x16, x_rest) = x.as_chunks::<16>();
     for (y, x) in y16.iter_mut().zip(x16) {
-        with(L::load(y), L::load(x)).store(y);
+        op.apply(L::load(y), L::load(x)).store(y);
     }
     if !y_rest.is_empty() {
         let (mut a, mut b) = ([0.0; 16], [0.0; 16]);
         a[..y_rest.len()].copy_from_slice(y_rest);
         b[..x_rest.len()].copy_from_slice(x_rest);
-        with(L::load(&a), L::load(&b)).store(&mut a);
+        op.apply(L::load(&a), L::load(&b)).store(&mut a);
         y_rest.copy_from_slice(&a[..y_rest.len()]);
     }
 }
 
-/// `y = silu(y) * x`
-#[inline(always)]
-pub(super) fn silu_times<L: Lanes>(y: &mut [f32], x: &[f32]) {
-    zip::<L>(y, x, |y, x| y.mul(sigmoid(y)).mul(x));
+/// Writes an operation and the function that applies it.
+macro_rules! pairwise {
+    ($(#[$meta:meta])* $name:ident, $op:ident, |$y:ident, $x:ident| $body:expr) => {
+        struct $op;
+
+        impl<L: Lanes> Pairwise<L> for $op {
+            #[inline(always)]
+            fn apply(&self, $y: L, $x: L) -> L {
+                $body
+            }
+        }
+
+        $(#[$meta])*
+        #[inline(always)]
+        pub(super) fn $name<L: Lanes>(y: &mut [f32], x: &[f32]) {
+            zip::<L>(y, x, &$op);
+        }
+    };
 }
 
-/// `y = y * silu(x)`
-#[inline(always)]
-pub(super) fn times_silu<L: Lanes>(y: &mut [f32], x: &[f32]) {
-    zip::<L>(y, x, |y, x| y.mul(x.mul(sigmoid(x))));
-}
+pairwise!(
+    /// `y = silu(y) * x`
+    silu_times, SiluTimes, |y, x| y.mul(sigmoid(y)).mul(x)
+);
+pairwise!(
+    /// `y = y * silu(x)`
+    times_silu, TimesSilu, |y, x| y.mul(x.mul(sigmoid(x)))
+);
+pairwise!(
+    /// `y = y * sigmoid(x)`
+    times_sigmoid, TimesSigmoid, |y, x| y.mul(sigmoid(x))
+);
 
-/// `y = y * sigmoid(x)`
-#[inline(always)]
-pub(super) fn times_sigmoid<L: Lanes>(y: &mut [f32], x: &[f32]) {
-    zip::<L>(y, x, |y, x| y.mul(sigmoid(x)));
+/// `y = y * factor * x`
+struct Scaled<L>(L);
+
+impl<L: Lanes> Pairwise<L> for Scaled<L> {
+    #[inline(always)]
+    fn apply(&self, y: L, x: L) -> L {
+        y.mul(self.0).mul(x)
+    }
 }
 
 /// The sum of squares.
@@ -63,7 +94,7 @@ pub(super) fn rms_factor<L: Lanes>(x: &[f32], eps: f32) -> f32 {
 #[inline(always)]
 pub(super) fn norm<L: Lanes>(x: &mut [f32], weight: &[f32], eps: f32) {
     let factor = L::splat(rms_factor::<L>(x, eps));
-    zip::<L>(x, weight, |x, weight| x.mul(factor).mul(weight));
+    zip::<L>(x, weight, &Scaled(factor));
 }
 
 /// Turns scores into weights: `e^(score - largest)`, and returns the largest and the sum of all. What lies behind `n` gets

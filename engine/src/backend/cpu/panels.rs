@@ -9,7 +9,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::isa::Isa;
-use super::matrix::{GROUP, Line, PANEL, Panels};
+use super::matrix::{GROUP, Line, PANEL, Panels, nearest};
 use super::out::Out;
 
 /// Rows from which on tiles are faster than `vpdpbusd`; the results are the same.
@@ -28,6 +28,7 @@ pub(super) struct Codes {
 }
 
 /// Quantises one row; every slice has one entry for each group.
+#[inline(always)]
 pub(super) fn quantise_row(
     row: &[f32],
     codes: &mut [[i8; GROUP]],
@@ -35,18 +36,29 @@ pub(super) fn quantise_row(
     sums: &mut [i32],
 ) {
     for (((values, codes), scale), sum) in row.chunks(GROUP).zip(codes).zip(scales).zip(sums) {
-        let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        // Fixed lengths and plain loops, which compilers turn into vectors.
+        let mut padded = [0.0_f32; GROUP];
+        padded[..values.len()].copy_from_slice(values);
+        let mut lanes = [0.0_f32; 16];
+        for at in 0..GROUP {
+            lanes[at % 16] = lanes[at % 16].max(padded[at].abs());
+        }
+        let mut largest = 0.0_f32;
+        for lane in lanes {
+            largest = largest.max(lane);
+        }
         *scale = largest / 127.0;
         let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        codes.fill(0);
-        for (code, value) in codes.iter_mut().zip(values) {
-            // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even.
-            const SHIFT: f32 = 12_582_912.0;
+        let mut total = 0;
+        for at in 0..GROUP {
             #[expect(clippy::cast_possible_truncation, reason = "at most 127 by the scale")]
-            let rounded = ((value * inverse + SHIFT) - SHIFT) as i8;
-            *code = rounded;
+            let code = nearest(padded[at] * inverse) as i32;
+            total += code;
+            #[expect(clippy::cast_possible_truncation, reason = "as above")]
+            let code = code as i8;
+            codes[at] = code;
         }
-        *sum = codes.iter().map(|code| i32::from(*code)).sum();
+        *sum = total;
     }
 }
 
@@ -61,6 +73,7 @@ pub(super) enum Packing {
 
 impl Packing {
     /// Lines of a group.
+    #[inline(always)]
     pub(super) const fn n_lines(self) -> usize {
         match self {
             Self::Bytes => GROUP / 4,
@@ -68,7 +81,8 @@ impl Packing {
         }
     }
 
-    pub(super) const fn offset(self) -> i32 {
+    #[inline(always)]
+    const fn offset(self) -> i32 {
         match self {
             Self::Bytes => 128,
             Self::Nibbles => 8,
@@ -104,7 +118,9 @@ pub(super) unsafe fn compute(
         match (isa.has_vnni(), isa, packing) {
             (true, _, Packing::Bytes) => return x86::vnni_bytes(work, panels),
             (true, _, Packing::Nibbles) => return x86::vnni_nibbles(work, panels),
-            (false, Isa::Avx2 | Isa::Avx512 | Isa::Amx, _) => return x86::avx2(work, panels, packing),
+            (false, Isa::Avx2 | Isa::Avx512 | Isa::Amx, _) => {
+                return x86::avx2(work, panels, packing);
+            }
             (false, Isa::Portable, _) => {}
         }
         let _ = isa;
@@ -258,41 +274,45 @@ mod x86 {
         let mut sums = [[_mm512_setzero_ps(); W]; H];
         let low = _mm512_set1_epi8(15);
         for group in 0..n_groups {
-            let at: [usize; H] = std::array::from_fn(|of| (row + of) * n_groups + group);
-            let codes: [&[i8; GROUP]; H] = at.map(|at| &work.x.codes[at]);
-            let lines: [_; W] = std::array::from_fn(|of| work.lines(panel + of, group, packing));
+            let mut at = [0; H];
+            let mut codes = [&work.x.codes[0]; H];
+            for of in 0..H {
+                at[of] = (row + of) * n_groups + group;
+                codes[of] = &work.x.codes[at[of]];
+            }
+            let mut lines = [&work.weights.codes[..0]; W];
+            for of in 0..W {
+                lines[of] = work.lines(panel + of, group, packing);
+            }
             let mut whole = [[_mm512_setzero_si512(); W]; H];
             for of in 0..H {
                 let offset = _mm512_set1_epi32(-packing.offset() * work.x.sums[at[of]]);
                 whole[of] = [offset; W];
             }
-            // SAFETY: a step's four codes lie within the group.
-            let four = |codes: &[i8; GROUP], step: usize| unsafe {
-                _mm512_set1_epi32(codes.as_ptr().add(step * 4).cast::<i32>().read_unaligned())
-            };
             for step in 0..packing.n_lines() {
-                let line: [__m512i; W] = std::array::from_fn(|of| {
+                // One line of bytes, or the two that a line of half bytes holds.
+                let (mut first, mut second) =
+                    ([_mm512_setzero_si512(); W], [_mm512_setzero_si512(); W]);
+                for of in 0..W {
                     // SAFETY: a line is one aligned register.
-                    unsafe { _mm512_load_si512(lines[of].as_ptr().add(step).cast()) }
-                });
-                if NIBBLES {
-                    let first = line.map(|line| _mm512_and_si512(line, low));
-                    let second =
-                        line.map(|line| _mm512_and_si512(_mm512_srli_epi16::<4>(line), low));
-                    for of in 0..H {
-                        let (a, b) = (four(codes[of], 2 * step), four(codes[of], 2 * step + 1));
-                        for of_panel in 0..W {
-                            let sum = &mut whole[of][of_panel];
-                            *sum = _mm512_dpbusd_epi32(*sum, first[of_panel], a);
-                            *sum = _mm512_dpbusd_epi32(*sum, second[of_panel], b);
-                        }
+                    first[of] = unsafe { _mm512_load_si512((&raw const lines[of][step]).cast()) };
+                    if NIBBLES {
+                        second[of] = _mm512_and_si512(_mm512_srli_epi16::<4>(first[of]), low);
+                        first[of] = _mm512_and_si512(first[of], low);
                     }
-                } else {
-                    for of in 0..H {
-                        let x = four(codes[of], step);
+                }
+                for of in 0..H {
+                    let at = if NIBBLES { 2 * step } else { step };
+                    let x = _mm512_set1_epi32(four(codes[of], at));
+                    for of_panel in 0..W {
+                        whole[of][of_panel] =
+                            _mm512_dpbusd_epi32(whole[of][of_panel], first[of_panel], x);
+                    }
+                    if NIBBLES {
+                        let x = _mm512_set1_epi32(four(codes[of], at + 1));
                         for of_panel in 0..W {
                             whole[of][of_panel] =
-                                _mm512_dpbusd_epi32(whole[of][of_panel], line[of_panel], x);
+                                _mm512_dpbusd_epi32(whole[of][of_panel], second[of_panel], x);
                         }
                     }
                 }
@@ -344,6 +364,22 @@ mod x86 {
         }
     }
 
+    /// Four codes of a step as one number.
+    #[inline(always)]
+    fn four(codes: &[i8; GROUP], step: usize) -> i32 {
+        let codes = &codes[4 * step..4 * step + 4];
+        // SAFETY: four bytes, read as one number in memory's order.
+        unsafe { codes.as_ptr().cast::<i32>().read_unaligned() }
+    }
+
+    /// Adds four products each of unsigned and signed bytes.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn add_dot(sum: __m256i, codes: __m256i, x: __m256i) -> __m256i {
+        let pairs = _mm256_maddubs_epi16(codes, x);
+        _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+
     /// `vpmaddubsw` sums two products in 16 bits. Codes of four bits cannot overflow it; those of eight are made signed
     /// and their sign moved to `x`, as 127 * 127 * 2 fits and 255 * 127 * 2 does not.
     ///
@@ -359,9 +395,11 @@ mod x86 {
         let packing = if NIBBLES { Packing::Nibbles } else { Packing::Bytes };
         let n_groups = work.n_groups;
         let mut sums = [[_mm256_setzero_ps(); 2]; H];
-        let ones = _mm256_set1_epi16(1);
         for group in 0..n_groups {
-            let at: [usize; H] = std::array::from_fn(|of| (row + of) * n_groups + group);
+            let mut at = [0; H];
+            for of in 0..H {
+                at[of] = (row + of) * n_groups + group;
+            }
             let lines = work.lines(panel, group, packing);
             let mut whole = [[_mm256_setzero_si256(); 2]; H];
             if NIBBLES {
@@ -369,30 +407,26 @@ mod x86 {
                     whole[of] = [_mm256_set1_epi32(-packing.offset() * work.x.sums[at[of]]); 2];
                 }
             }
-            // SAFETY: a step's four codes lie within the group.
-            let four = |of: usize, step: usize| unsafe {
-                let codes = work.x.codes[at[of]].as_ptr();
-                _mm256_set1_epi32(codes.add(step * 4).cast::<i32>().read_unaligned())
-            };
-            let dot = |codes: __m256i, x: __m256i| {
-                _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones)
-            };
             for (step, line) in lines.iter().enumerate() {
                 for half in 0..2 {
                     // SAFETY: half a line is one aligned register.
                     let line = unsafe { _mm256_load_si256(line.0.as_ptr().add(32 * half).cast()) };
                     for of in 0..H {
+                        let codes = &work.x.codes[at[of]];
                         let sum = &mut whole[of][half];
                         if NIBBLES {
                             let low = _mm256_set1_epi8(15);
                             let first = _mm256_and_si256(line, low);
+                            let x = _mm256_set1_epi32(four(codes, 2 * step));
+                            *sum = add_dot(*sum, first, x);
                             let second = _mm256_and_si256(_mm256_srli_epi16::<4>(line), low);
-                            *sum = _mm256_add_epi32(*sum, dot(first, four(of, 2 * step)));
-                            *sum = _mm256_add_epi32(*sum, dot(second, four(of, 2 * step + 1)));
+                            let x = _mm256_set1_epi32(four(codes, 2 * step + 1));
+                            *sum = add_dot(*sum, second, x);
                         } else {
                             let signed = _mm256_xor_si256(line, _mm256_set1_epi8(i8::MIN));
-                            let x = _mm256_sign_epi8(four(of, step), signed);
-                            *sum = _mm256_add_epi32(*sum, dot(_mm256_abs_epi8(signed), x));
+                            let x = _mm256_set1_epi32(four(codes, step));
+                            let x = _mm256_sign_epi8(x, signed);
+                            *sum = add_dot(*sum, _mm256_abs_epi8(signed), x);
                         }
                     }
                 }

@@ -196,40 +196,40 @@ unsafe fn any_tile<L: Lanes, E: Element, const H: usize, const W: usize>(
     adds: bool,
 ) {
     let inputs = rows.inputs;
-    let x: [&[E]; H] = std::array::from_fn(|row| &rows.x[(tile.row + row) * inputs..][..inputs]);
-    let w: [&[E]; W] =
-        std::array::from_fn(|column| &rows.weights[(tile.column + column) * inputs..][..inputs]);
-    let x32: [&[[E; 32]]; H] = x.map(|row| row.as_chunks().0);
-    let w32: [&[[E; 32]]; W] = w.map(|row| row.as_chunks().0);
+    let x = &rows.x[tile.row * inputs..][..H * inputs];
+    let w = &rows.weights[tile.column * inputs..][..W * inputs];
     let mut sums = [[L::splat(0.0); W]; H];
-    let mut step = |x: [&[E; 32]; H], w: [&[E; 32]; W]| {
-        let x: [(L, L); H] = x.map(E::pair);
+    for at in (0..inputs).step_by(32) {
+        let mut left = [(L::splat(0.0), L::splat(0.0)); H];
+        for row in 0..H {
+            left[row] = pair::<L, E>(&x[row * inputs..][..inputs], at);
+        }
         for column in 0..W {
-            let (even, odd) = E::pair::<L>(w[column]);
+            let (even, odd) = pair::<L, E>(&w[column * inputs..][..inputs], at);
             for row in 0..H {
-                sums[row][column] = even.fma(x[row].0, sums[row][column]);
-                sums[row][column] = odd.fma(x[row].1, sums[row][column]);
+                sums[row][column] = even.fma(left[row].0, sums[row][column]);
+                sums[row][column] = odd.fma(left[row].1, sums[row][column]);
             }
         }
-    };
-    for at in 0..inputs / 32 {
-        step(std::array::from_fn(|row| &x32[row][at]), std::array::from_fn(|row| &w32[row][at]));
-    }
-    if !inputs.is_multiple_of(32) {
-        let padded = |row: &[E]| {
-            let mut values = [E::default(); 32];
-            let tail = &row[inputs / 32 * 32..];
-            values[..tail.len()].copy_from_slice(tail);
-            values
-        };
-        let (x, w) = (x.map(padded), w.map(padded));
-        step(x.each_ref(), w.each_ref());
     }
     for (row, sums) in sums.iter().enumerate() {
         // SAFETY: the caller's promise.
         let out = unsafe { out.part(tile.row + row, tile.column..tile.column + W) };
         for (out, sum) in out.iter_mut().zip(sums) {
             *out = if adds { *out + sum.sum() } else { sum.sum() };
+        }
+    }
+}
+
+/// 32 values of a row, with zeros behind its end.
+#[inline(always)]
+fn pair<L: Lanes, E: Element>(row: &[E], at: usize) -> (L, L) {
+    match row[at..].first_chunk() {
+        Some(whole) => E::pair(whole),
+        None => {
+            let mut values = [E::default(); 32];
+            values[..row.len() - at].copy_from_slice(&row[at..]);
+            E::pair(&values)
         }
     }
 }
@@ -287,28 +287,19 @@ mod x86 {
         let whole = inputs / 32 * 32;
         // The tail is read masked: lanes behind the end are zero.
         let tail = if inputs > whole { (1_u32 << (inputs - whole)) - 1 } else { 0 };
-        let load = |from: *const u16, at: usize| {
-            // SAFETY: the slices above hold H and W rows of `inputs` values; the mask leaves out what lies behind them.
-            unsafe {
-                let bits = if at < whole {
-                    _mm512_loadu_si512(from.add(at).cast())
-                } else {
-                    _mm512_maskz_loadu_epi16(tail, from.add(at).cast())
-                };
-                // The same 512 bits, by another name.
-                std::mem::transmute::<__m512i, __m512bh>(bits)
-            }
-        };
         let mut at = 0;
         while at < inputs {
-            let mut left = [load(x, at); H];
-            for row in 1..H {
-                left[row] = load(x.wrapping_add(row * inputs), at);
+            let mask = if at < whole { u32::MAX } else { tail };
+            let mut left = [_mm512_setzero_ps(); H];
+            for row in 0..H {
+                // SAFETY: the slices hold H and W rows of `inputs` values; the mask leaves out what lies behind them.
+                left[row] = unsafe { load(x.wrapping_add(row * inputs + at), mask) };
             }
             for column in 0..W {
-                let right = load(w.wrapping_add(column * inputs), at);
+                // SAFETY: as above.
+                let right = unsafe { load(w.wrapping_add(column * inputs + at), mask) };
                 for row in 0..H {
-                    sums[row][column] = _mm512_dpbf16_ps(sums[row][column], left[row], right);
+                    sums[row][column] = dot(sums[row][column], left[row], right);
                 }
             }
             at += 32;
@@ -320,6 +311,36 @@ mod x86 {
                 let sum = _mm512_reduce_add_ps(*sum);
                 *out = if adds { *out + sum } else { sum };
             }
+        }
+    }
+
+    /// 32 BF16, by the name of a register of f32: the bits are what counts.
+    ///
+    /// # Safety
+    /// The values that the mask names can be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    unsafe fn load(from: *const u16, mask: u32) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm512_castsi512_ps(if mask == u32::MAX {
+                _mm512_loadu_si512(from.cast())
+            } else {
+                _mm512_maskz_loadu_epi16(mask, from.cast())
+            })
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    fn dot(sum: __m512, left: __m512, right: __m512) -> __m512 {
+        // SAFETY: the same 512 bits, by another name.
+        unsafe {
+            _mm512_dpbf16_ps(
+                sum,
+                std::mem::transmute::<__m512, __m512bh>(left),
+                std::mem::transmute::<__m512, __m512bh>(right),
+            )
         }
     }
 }
