@@ -1,0 +1,210 @@
+//! Speed beside llama.cpp, measured in turn in one run: `cargo bench -p engine --bench compare -- [OPTIONS]`.
+//!
+//! Prints one line for each measurement: `dtype= test= ours= llama= ratio=`, in tokens per second, the median of the rounds.
+//! Tests are `pp512` (a prompt of 512 tokens), `tg16` (16 tokens one by one) and `tg16@8192` (the same behind 8,192 others). For
+//! decoding, `GB/s=` is what was read of weights, to be held against `bandwidth=`, which plain threads read in the same minute.
+//!
+//! The model has the real 4B shape and random weights; it is made once in `target/bench` (8.4 GB). `engine/benches/llama.sh` puts
+//! llama.cpp and its files there; without them `llama=none`.
+//!
+//! Options: `--model DIR`, `--dtypes bf16,int8,int4`, `--tests pp512,tg16`, `--rounds 3`, `--threads N`, `--llama FOLDER`.
+
+#![expect(clippy::print_stdout, reason = "a measurement is printed")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod random_model;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use engine::backend::cpu::{Dtype, Isa, Model, Options, Step, Wanted};
+
+/// Tokens of a prompt in one batch.
+const CHUNK: usize = 512;
+
+struct Arguments {
+    model: PathBuf,
+    llama: PathBuf,
+    dtypes: Vec<String>,
+    tests: Vec<String>,
+    n_rounds: usize,
+    n_threads: usize,
+}
+
+fn main() -> Result<(), String> {
+    let arguments = arguments()?;
+    random_model::make(&arguments.model)?;
+    println!(
+        "isa={:?} threads={} bandwidth={:.1} GB/s",
+        Isa::detect(),
+        arguments.n_threads,
+        bandwidth(arguments.n_threads)
+    );
+    for name in &arguments.dtypes {
+        let dtype: Dtype = name.parse().map_err(|error| format!("{error}"))?;
+        let begun = Instant::now();
+        let options = Options { dtype, n_threads: arguments.n_threads, isa: Isa::detect() };
+        let model = Model::load(&arguments.model, &options).map_err(|error| error.to_string())?;
+        println!(
+            "dtype={name} test=load seconds={:.1} weights={:.2} GB peak={:.2} GB",
+            begun.elapsed().as_secs_f64(),
+            model.weight_bytes() as f64 / 1e9,
+            peak_bytes() / 1e9
+        );
+        for test in &arguments.tests {
+            compare(&arguments, &model, name, &Test::parse(test)?)?;
+        }
+        println!("dtype={name} test=peak bytes={:.2} GB", peak_bytes() / 1e9);
+    }
+    Ok(())
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
+    let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let mut arguments = Arguments {
+        model: folder.join("random-4b"),
+        llama: folder,
+        dtypes: list("bf16,int8,int4"),
+        tests: list("pp512,tg16"),
+        n_rounds: 3,
+        n_threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let mut given = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(option) = given.next() {
+        let value = given.next().ok_or_else(|| format!("`{option}` needs a value"))?;
+        let number = || value.parse().map_err(|_| format!("`{value}` is no number"));
+        match option.as_str() {
+            "--model" => arguments.model = PathBuf::from(value),
+            "--llama" => arguments.llama = PathBuf::from(value),
+            "--dtypes" => arguments.dtypes = list(&value),
+            "--tests" => arguments.tests = list(&value),
+            "--rounds" => arguments.n_rounds = number()?,
+            "--threads" => arguments.n_threads = number()?,
+            _ => return Err(format!("`{option}` is no option of this benchmark")),
+        }
+    }
+    Ok(arguments)
+}
+
+/// What is measured: `pp` or `tg`, a number of tokens, and how many lie before them.
+struct Test {
+    name: String,
+    is_prefill: bool,
+    n_tokens: usize,
+    depth: usize,
+}
+
+impl Test {
+    fn parse(name: &str) -> Result<Self, String> {
+        let wrong = || format!("`{name}` is no test: use pp512, tg16 or tg16@8192");
+        let (kind, rest) = name.split_at_checked(2).ok_or_else(wrong)?;
+        let (n, depth) = rest.split_once('@').unwrap_or((rest, "0"));
+        let number = |text: &str| text.parse().map_err(|_| wrong());
+        let is_prefill = match kind {
+            "pp" => true,
+            "tg" => false,
+            _ => return Err(wrong()),
+        };
+        Ok(Self { name: name.to_owned(), is_prefill, n_tokens: number(n)?, depth: number(depth)? })
+    }
+}
+
+fn compare(arguments: &Arguments, model: &Model, dtype: &str, test: &Test) -> Result<(), String> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.n_rounds {
+        ours.push(measure(model, test)?);
+        theirs.extend(llama(arguments, dtype, test)?);
+    }
+    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+    let read = ours.map(|ours| ours * model.weight_bytes() as f64 / 1e9);
+    let shown = |value: Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.2}"));
+    let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+    let read = if test.is_prefill { String::new() } else { format!(" GB/s={}", shown(read)) };
+    println!(
+        "dtype={dtype} test={} ours={} llama={} ratio={}{read}",
+        test.name,
+        shown(ours),
+        shown(theirs),
+        shown(ratio)
+    );
+    Ok(())
+}
+
+/// Tokens per second of ours.
+fn measure(model: &Model, test: &Test) -> Result<f64, String> {
+    let mut sequence = model.sequence();
+    let mut append = |ids: &[u32]| {
+        let step = Step { sequence: &mut sequence, ids, logits: Wanted::Last };
+        model.forward(&mut [step]).map(drop).map_err(|error| error.to_string())
+    };
+    let ids: Vec<u32> = (0..).map(|at: u32| at * 7919 % 100_000).take(test.depth).collect();
+    ids.chunks(CHUNK).try_for_each(&mut append)?;
+    let ids: Vec<u32> = (0..).map(|at: u32| at * 104_729 % 100_000).take(test.n_tokens).collect();
+    let size = if test.is_prefill { CHUNK } else { 1 };
+    let begun = Instant::now();
+    ids.chunks(size).try_for_each(&mut append)?;
+    Ok(test.n_tokens as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Tokens per second of llama.cpp, if it is there.
+fn llama(arguments: &Arguments, dtype: &str, test: &Test) -> Result<Option<f64>, String> {
+    let file = match dtype {
+        "bf16" => "bf16.gguf",
+        "int8" => "q8_0.gguf",
+        "int4" => "q4_0.gguf",
+        _ => return Ok(None),
+    };
+    let (program, file) = (arguments.llama.join("llama-bench"), arguments.llama.join(file));
+    if !program.exists() || !file.exists() {
+        return Ok(None);
+    }
+    let n = test.n_tokens.to_string();
+    let (prompt, generated) = if test.is_prefill { (n.as_str(), "0") } else { ("0", n.as_str()) };
+    let output = Command::new(&program)
+        .arg("-m")
+        .arg(&file)
+        .args(["-t", &arguments.n_threads.to_string(), "-r", "1", "-o", "json"])
+        .args(["-p", prompt, "-n", generated, "-d", &test.depth.to_string()])
+        .output()
+        .map_err(|error| format!("cannot run `{}`: {error}", program.display()))?;
+    if !output.status.success() {
+        println!("llama-bench ended with {}", output.status);
+        return Ok(None);
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cannot read what `{}` says: {error}", program.display()))?;
+    Ok(answer[0]["avg_ts"].as_f64())
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Bytes per second, in GB/s, that plain threads read: the best of five passes over 1 GiB.
+fn bandwidth(n_threads: usize) -> f64 {
+    let values = vec![1_u64; 1 << 27];
+    let pass = || {
+        let begun = Instant::now();
+        let sum: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = values
+                .chunks(values.len().div_ceil(n_threads))
+                .map(|part| scope.spawn(move || part.iter().fold(0, |sum: u64, x| sum ^ x)))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
+        });
+        std::hint::black_box(sum);
+        (values.len() * 8) as f64 / begun.elapsed().as_secs_f64() / 1e9
+    };
+    (0..5).map(|_| pass()).fold(0.0, f64::max)
+}
+
+/// The most memory that this process has held, mapped files included; 0 where the system does not tell.
+fn peak_bytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}
