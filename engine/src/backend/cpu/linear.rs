@@ -330,3 +330,6 @@ fn panels_of(
     parts.into_iter().try_for_each(|(_, _, _, result)| result)?;
     Ok(whole)
 }
+
+#[cfg(test)]
+mod tests;

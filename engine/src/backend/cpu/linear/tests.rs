@@ -1,0 +1,108 @@
+//! Every kernel against plain sums of products, at sizes that fill no register, panel, group or tile.
+
+use half::bf16;
+
+use super::*;
+
+/// Values between -1 and 1, the same in every run.
+fn values(n: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn matrix(outputs: usize, inputs: usize, dtype: Dtype) -> Matrix {
+    let values = values(outputs * inputs, 7);
+    let panels = || {
+        let mut panels = Panels { scales: Vec::new(), codes: Vec::new() };
+        for rows in values.chunks(PANEL * inputs) {
+            let rows: Vec<&[f32]> = rows.chunks_exact(inputs).collect();
+            quantise(&rows, dtype, &mut panels);
+        }
+        panels
+    };
+    let weights = match dtype {
+        Dtype::F32 => Weights::F32(values),
+        Dtype::Bf16 => Weights::Bf16(Halves::Owned(values.iter().map(|x| bf16_bits(*x)).collect())),
+        Dtype::Int8 => Weights::Int8(panels()),
+        Dtype::Int4 => Weights::Int4(panels()),
+    };
+    Matrix { outputs, inputs, weights }
+}
+
+/// What a row of activations is after it was brought into the form that the weights ask for.
+fn rounded(row: &[f32], dtype: Dtype) -> Vec<f32> {
+    match dtype {
+        Dtype::F32 => row.to_vec(),
+        Dtype::Bf16 => row.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
+        Dtype::Int8 | Dtype::Int4 => {
+            let n = row.len().div_ceil(GROUP);
+            let (mut codes, mut scales) = (vec![[0; GROUP]; n], vec![0.0; n]);
+            panels::quantise_row(row, &mut codes, &mut scales, &mut vec![0; n]);
+            let all = codes.iter().zip(&scales);
+            let all = all.flat_map(|(codes, scale)| codes.map(|code| f32::from(code) * scale));
+            all.take(row.len()).collect()
+        }
+    }
+}
+
+#[test]
+fn every_kernel_sums_products_at_every_size() {
+    for isa in Isa::available() {
+        let machine = Machine { pool: Pool::new(2).unwrap(), isa };
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
+            for (outputs, inputs) in [(1, 1), (37, 100), (50, 64), (33, 160), (112, 96)] {
+                let matrix = matrix(outputs, inputs, dtype);
+                let mut weights = vec![0.0; outputs * inputs];
+                for (at, row) in weights.chunks_exact_mut(inputs).enumerate() {
+                    matrix.row(at, row);
+                }
+                for n_rows in [1, 2, 3, 5, 9, 16, 17, 33] {
+                    let x = values(n_rows * inputs, 3);
+                    let input = Input::new(&machine, x.clone(), inputs, &[&matrix]);
+                    let mut out = vec![1.0; n_rows * outputs];
+                    let job = Job { matrix: &matrix, out: &mut out, adds: true };
+                    linear(&machine, &input, &mut [job]);
+                    for (row, out) in x.chunks_exact(inputs).zip(out.chunks_exact(outputs)) {
+                        let row = rounded(row, dtype);
+                        for (weights, out) in weights.chunks_exact(inputs).zip(out) {
+                            let products =
+                                row.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                            let exact = 1.0 + products.sum::<f64>();
+                            let error = (f64::from(*out) - exact).abs();
+                            assert!(
+                                error < 1e-4,
+                                "{isa:?} {dtype:?} {n_rows}x{inputs}x{outputs}: {out}, not {exact}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_are_near_the_weights_they_stand_for() {
+    for (dtype, limit) in [(Dtype::Int8, 1.0 / 250.0), (Dtype::Int4, 1.0 / 7.0)] {
+        let (outputs, inputs) = (20, 130);
+        let matrix = matrix(outputs, inputs, dtype);
+        let exact = values(outputs * inputs, 7);
+        for (at, exact) in exact.chunks_exact(inputs).enumerate() {
+            let mut row = vec![0.0; inputs];
+            matrix.row(at, &mut row);
+            for (code, exact) in row.iter().zip(exact) {
+                assert!((code - exact).abs() < limit, "{dtype:?}: {code} for {exact}");
+            }
+        }
+    }
+    let mut zeros = Panels { scales: Vec::new(), codes: Vec::new() };
+    quantise(&[&[0.0; 64]], Dtype::Int4, &mut zeros);
+    let matrix = Matrix { outputs: 1, inputs: 64, weights: Weights::Int4(zeros) };
+    let mut row = [1.0; 64];
+    matrix.row(0, &mut row);
+    assert_eq!(row, [0.0; 64]);
+}
