@@ -36,7 +36,8 @@ impl<'a> Desk<'a> {
             }
             (Some(_) | None, _) => None,
         };
-        Self { lease, bot, place, job, comment: job.comment, identity, asked_by: None }
+        let asked_by = job.asked_by.clone();
+        Self { lease, bot, place, job, comment: job.comment, identity, asked_by }
     }
 
     /// What the job answers; none until it is known.

@@ -122,6 +122,8 @@ pub struct Job {
     pub key: Option<String>,
     /// Which ask on this issue it is, from 1; none until it has a key. It stands in the branch name.
     pub ask_number: Option<u32>,
+    /// The login of who asked; none for an operator, and until the job has a key.
+    pub asked_by: Option<String>,
     /// How often it has been claimed.
     pub attempt: u32,
     /// Its state.

@@ -128,6 +128,7 @@ mod tests {
                 subject,
                 key: None,
                 ask_number: None,
+                asked_by: None,
                 attempt: 1,
                 state,
                 comment: None,

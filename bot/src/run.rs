@@ -39,10 +39,10 @@ pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
 }
 
 async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<End, Verdict> {
-    let seen = look(bot, place, job, desk).await?;
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
+    let seen = look(bot, place, job, desk).await?;
     let default_branch = admit(place, job, &seen).await?;
     let branch = free_branch(bot, place, job, desk).await?;
 
@@ -69,7 +69,6 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     desk.enter(Stage::Publish, Some(&base.commit)).await?;
     let made = Made { branch, base, worked, patch, evidence };
     let ready = prepare(bot, job, desk, &task, &made).await?;
-    look(bot, place, job, desk).await?;
     open_draft(bot, place, job, desk, &ready).await
 }
 
@@ -104,7 +103,8 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         Look::Asked(asked) => (asked, None),
     };
     let key = job::key(&job.subject, &asked.ask);
-    match bot.store.identify(desk.lease, &key, bot.clock.now()).await? {
+    let asked_by = asked.by.as_ref().map(|by| by.login.as_str());
+    match bot.store.identify(desk.lease, &key, asked_by, bot.clock.now()).await? {
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
@@ -244,12 +244,13 @@ async fn free_branch(
     Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
 }
 
-/// Pushes and opens the draft, or finds that an earlier attempt did.
+/// Pushes and opens the draft. An earlier attempt may have done so already, and its draft may have been merged and have
+/// closed the issue since; so the draft is looked for first, and the ask need stand only where there is none.
 async fn open_draft(
     bot: &Bot,
     place: &Place,
     job: &Job,
-    desk: &Desk<'_>,
+    desk: &mut Desk<'_>,
     ready: &Ready,
 ) -> Result<End, Verdict> {
     let repo = &job.subject.repo;
@@ -259,6 +260,7 @@ async fn open_draft(
     let pull = match earlier {
         Some(pull) if pull.author == place.own_id => pull,
         Some(_) | None => {
+            look(bot, place, job, desk).await?;
             let mirror = bot.mirrors.existing(&place.name, repo)?;
             let prefix = &bot.config.publish.branch_prefix;
             publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))

@@ -122,3 +122,50 @@ async fn two_bots_on_one_ledger_share_the_work_and_repeat_none_of_it() {
     }
     house.assert_clean().await;
 }
+
+/// Works until the forge has the draft, and then drops the work as a kill would.
+async fn killed_with_the_draft_open(house: &House) {
+    house.clock.advance(house.bot.config.queue.settle);
+    let opened = async {
+        while house.forge.pulls(&house.repo).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = opened => {}
+        _ = house.step() => panic!("the job ended before it was killed"),
+    }
+    house.clock.advance(house.bot.config.queue.lease);
+}
+
+#[tokio::test]
+async fn a_draft_that_is_open_is_announced_whatever_became_of_it_and_of_its_issue() {
+    for act in ["nothing", "merge", "close", "unlabel"] {
+        let house = House::usual().await;
+        let issue = house.open_issue().await;
+        let ann = house.forge.person("ann");
+        ann.add_label(&house.repo, issue, "hyla").await;
+        killed_with_the_draft_open(&house).await;
+        let pull = house.forge.pulls(&house.repo)[0].number;
+        match act {
+            "merge" => {
+                ann.merge(&house.repo, pull).await;
+                // The draft's body says so.
+                ann.close(&house.repo, issue).await;
+            }
+            "close" => drop(ann.close(&house.repo, pull).await),
+            "unlabel" => drop(ann.remove_label(&house.repo, issue, "hyla").await),
+            _ => {}
+        }
+        house.work_through_retries().await;
+        let end = house.first_end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{act}: {}", end.operator);
+        let comments = house.status_comments(issue);
+        assert_eq!(comments.len(), 1, "{act}: {comments:?}");
+        assert!(comments[0].contains(&end.person), "{act}: {}", comments[0]);
+        assert!(comments[0].contains("Asked by `ann`"), "{act}: {}", comments[0]);
+        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{act}");
+        house.assert_clean().await;
+    }
+}

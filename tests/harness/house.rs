@@ -218,10 +218,15 @@ impl House {
     /// # Panics
     /// There is none, or it has not ended.
     pub async fn end(&self) -> End {
-        match self.jobs().await.first().expect("there is a job").job.state.clone() {
-            State::Ended { end } => end,
-            other => panic!("the job is {other:?}"),
-        }
+        end_of(self.jobs().await.first())
+    }
+
+    /// How the oldest job ended.
+    ///
+    /// # Panics
+    /// There is none, or it has not ended.
+    pub async fn first_end(&self) -> End {
+        end_of(self.jobs().await.last())
     }
 
     /// The end of every story: the queue is empty, no workspace is left, no process is alive, no token anywhere, no
@@ -268,6 +273,13 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         self.server.abort();
+    }
+}
+
+fn end_of(row: Option<&Row>) -> End {
+    match row.expect("there is a job").job.state.clone() {
+        State::Ended { end } => end,
+        other => panic!("the job is {other:?}"),
     }
 }
 

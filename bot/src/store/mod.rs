@@ -35,11 +35,12 @@ pub trait Store: Send + Sync {
     /// Prolongs a lease.
     async fn renew(&self, lease: &Lease, until: DateTime<Utc>) -> Result<(), Error>;
 
-    /// Gives a job its semantic key and ask number, or, if another job has the key, removes this job and names that one.
+    /// Gives a job its semantic key, its ask number and the login of who asked, or, if another job has the key, removes this job and names that one.
     async fn identify(
         &self,
         lease: &Lease,
         key: &str,
+        asked_by: Option<&str>,
         now: DateTime<Utc>,
     ) -> Result<Identified, Error>;
 

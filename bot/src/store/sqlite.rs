@@ -207,6 +207,7 @@ impl Store for Sqlite {
         &self,
         lease: &Lease,
         key: &str,
+        asked_by: Option<&str>,
         now: DateTime<Utc>,
     ) -> Result<Identified, Error> {
         let action = "give a job its key";
@@ -241,9 +242,13 @@ impl Store for Sqlite {
             return Ok(Identified::Other(other));
         }
         let ask_number = next_ask_number(&mut transaction, &job.subject).await?;
-        sqlx::query("UPDATE jobs SET key = ?, ask_number = ?, updated_at = ? WHERE id = ?")
+        let identified = sqlx::query(
+            "UPDATE jobs SET key = ?, ask_number = ?, asked_by = ?, updated_at = ? WHERE id = ?",
+        );
+        identified
             .bind(key)
             .bind(ask_number)
+            .bind(asked_by)
             .bind(micros(now))
             .bind(job.id.0)
             .execute(&mut *transaction)
@@ -493,6 +498,7 @@ fn read(row: &SqliteRow) -> Result<Row, Error> {
             },
             key: text("key")?,
             ask_number: integer("ask_number")?.and_then(|number| u32::try_from(number).ok()),
+            asked_by: text("asked_by")?,
             attempt: u32::try_from(needed("attempt")?.max(0)).unwrap_or(u32::MAX),
             state: serde_json::from_str(&state).map_err(|_| wrong("`state_json` is no state"))?,
             comment: integer("comment")?,

@@ -46,7 +46,7 @@ async fn claim(store: &dyn Store, second: i64) -> Option<(Job, Lease)> {
 async fn identified(store: &dyn Store, issue: u64, key: &str) -> (Job, Lease) {
     store.accept(&delivery(&format!("d-{key}"), Some(issue)), at(0)).await.unwrap();
     let (job, lease) = claim(store, 2).await.unwrap();
-    let identified = store.identify(&lease, key, at(2)).await.unwrap();
+    let identified = store.identify(&lease, key, Some("ann"), at(2)).await.unwrap();
     assert!(matches!(identified, Identified::Mine { .. }));
     (job, lease)
 }
@@ -116,18 +116,21 @@ async fn a_key_belongs_to_one_job() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let (first, lease) = identified(&*store, 7, "k1").await;
-    let again = store.identify(&lease, "k1", at(3)).await.unwrap();
+    let again = store.identify(&lease, "k1", Some("ann"), at(3)).await.unwrap();
     assert_eq!(again, Identified::Mine { ask_number: 1 });
     store.end(&lease, &end(), at(3)).await.unwrap();
 
     store.accept(&delivery("replay", Some(7)), at(4)).await.unwrap();
     let (second, lease) = claim(&*store, 5).await.unwrap();
-    assert_eq!(store.identify(&lease, "k1", at(5)).await.unwrap(), Identified::Other(first.id));
+    assert_eq!(
+        store.identify(&lease, "k1", Some("ann"), at(5)).await.unwrap(),
+        Identified::Other(first.id)
+    );
     assert!(store.job(second.id).await.unwrap().is_none());
 
     let (_, lease) = identified(&*store, 7, "k2").await;
     assert_eq!(
-        store.identify(&lease, "k2", at(6)).await.unwrap(),
+        store.identify(&lease, "k2", Some("ann"), at(6)).await.unwrap(),
         Identified::Mine { ask_number: 2 }
     );
     let asked = store.ask(&subject(8), "k3", at(6)).await.unwrap();
@@ -169,7 +172,7 @@ async fn a_lost_lease_writes_nothing() {
     let base = CommitId("a".into());
     let lost: Vec<Result<(), Error>> = vec![
         store.renew(&old, at(200)).await,
-        store.identify(&old, "k9", at(101)).await.map(|_| ()),
+        store.identify(&old, "k9", Some("ann"), at(101)).await.map(|_| ()),
         store.drop_job(&old, "x").await,
         store.enter(&old, Stage::Session, at(101)).await,
         store.note_comment(&old, 1).await,
