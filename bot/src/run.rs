@@ -44,7 +44,7 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     }
     let seen = look(bot, place, job, desk).await?;
     let default_branch = admit(place, job, &seen).await?;
-    let branch = free_branch(bot, place, job, desk).await?;
+    let branch = free_branch(bot, place, job, desk, &default_branch).await?;
 
     desk.enter(Stage::Checkout, None).await?;
     let base = fetch(bot, place, job, &default_branch).await?;
@@ -224,19 +224,23 @@ async fn prepare(
     Ok(ready)
 }
 
-/// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job. It
-/// is chosen before the session, so that a forge that does not answer costs no session.
+/// The first branch name of this ask that nobody uses or has used: a lost database must not lead to the branch of an
+/// earlier job, nor to its pull request, which keeps the name of a branch that is gone. It is chosen before the session,
+/// so that a forge that does not answer costs no session.
 async fn free_branch(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
+    base: &str,
 ) -> Result<String, Verdict> {
-    let prefix = &bot.config.publish.branch_prefix;
+    let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
     let first = desk.ask_number();
-    for number in first..first + BRANCHES_TRIED {
+    for number in first..first.saturating_add(BRANCHES_TRIED) {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
-        if place.forge.branch_head(&job.subject.repo, &branch).await?.is_none() {
+        if place.forge.branch_head(repo, &branch).await?.is_none()
+            && place.forge.pull_by_head(repo, base, &branch).await?.is_none()
+        {
             return Ok(branch);
         }
     }

@@ -169,3 +169,31 @@ async fn a_draft_that_is_open_is_announced_whatever_became_of_it_and_of_its_issu
         house.assert_clean().await;
     }
 }
+
+#[tokio::test]
+async fn a_lost_database_leads_to_no_pull_request_of_an_earlier_job() {
+    for act in ["merge", "close"] {
+        let house = House::usual().await;
+        let issue = house.open_issue().await;
+        let ann = house.forge.person("ann");
+        // What the job of another database left: its pull request is done with, and its branch is deleted.
+        let head = format!("hyla/issue-{issue}-1");
+        ann.commit(&house.repo, &head, [("a.txt", "a\n")]);
+        let earlier =
+            house.forge.person("hyla").open_pull(&house.repo, "WIP: x", &head, "main").await;
+        match act {
+            "merge" => drop(ann.merge(&house.repo, earlier).await),
+            _ => drop(ann.close(&house.repo, earlier).await),
+        }
+        ann.delete_branch(&house.repo, &head);
+        ann.add_label(&house.repo, issue, "hyla").await;
+        house.work().await;
+        let pulls = house.forge.pulls(&house.repo);
+        let heads: Vec<&str> = pulls.iter().map(|pull| pull.head.as_str()).collect();
+        assert_eq!(heads, ["hyla/issue-1-1", "hyla/issue-1-2"], "{act}");
+        assert!(pulls[1].is_open && pulls[1].is_draft, "{act}");
+        let link = format!("pull request #{}", pulls[1].number);
+        assert!(house.status_comments(issue)[0].contains(&link), "{act}");
+        house.assert_clean().await;
+    }
+}

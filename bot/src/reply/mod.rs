@@ -19,27 +19,32 @@ use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
 
-/// The end of a job whose pull request is open. `prefix` is the configured draft prefix.
+/// The end of a job whose pull request is open, or has been since its own attempt opened it. `prefix` is the configured
+/// draft prefix.
 pub fn opened(pull: &Pull, prefix: &str) -> End {
     let link = format!("[pull request #{}]({})", pull.number, pull.link);
-    let (person, next) = if pull.is_draft || !pull.is_open {
-        (
-            format!("The draft is ready for you: {link}."),
-            "Please review it; if you like it, mark it as ready and merge it.".to_owned(),
-        )
+    let (state, person, next) = if pull.is_merged {
+        let person = format!("I opened {link}, and it is merged already.");
+        ("merged", person, "There is nothing left to do.".to_owned())
+    } else if !pull.is_open {
+        let person = format!("I opened {link}, and it has been closed without a merge.");
+        ("closed", person, format!("Open it again if it is still of use. {AGAIN}"))
+    } else if pull.is_draft {
+        let next = "Please review it; if you like it, mark it as ready and merge it.".to_owned();
+        ("a draft", format!("The draft is ready for you: {link}."), next)
     } else {
-        (
-            format!("My change is ready for you: {link}. The forge does not show it as a draft."),
-            format!(
-                "Please review it before anyone merges it. An operator sets `draft_prefix` to one of the forge's prefixes for work in progress; {} is none.",
-                code_span(prefix)
-            ),
-        )
+        let person =
+            format!("My change is ready for you: {link}. The forge does not show it as a draft.");
+        let next = format!(
+            "Please review it before anyone merges it. An operator sets `draft_prefix` to one of the forge's prefixes for work in progress; {} is none.",
+            code_span(prefix)
+        );
+        ("no draft", person, next)
     };
     End {
         outcome: Outcome::DraftPr,
         person,
-        operator: format!("pull request {} is open (draft: {})", pull.number, pull.is_draft),
+        operator: format!("pull request {} was opened; it is {state}", pull.number),
         next,
     }
 }

@@ -152,12 +152,14 @@ fn every_end_tells_what_to_do_next() {
         add(failed(failure, "chain".into()));
     }
     add(cancelled());
-    for is_draft in [true, false] {
+    for (is_draft, is_open, is_merged) in
+        [(true, true, false), (false, true, false), (true, false, false), (true, false, true)]
+    {
         let pull = Pull {
             number: 9,
             link: "http://f/9".into(),
-            is_open: true,
-            is_merged: false,
+            is_open,
+            is_merged,
             is_draft,
             title: "t".into(),
             author: 1,
