@@ -3,6 +3,7 @@
 
 use crate::ask::Asked;
 use crate::bot::{Bot, Place};
+use crate::clock::later;
 use crate::forge;
 use crate::halt::chain;
 use crate::job::{Ask, CommitId, Job, Stage};
@@ -83,7 +84,7 @@ impl<'a> Desk<'a> {
     /// Shows how the job ended, or that it will be tried again, and passes the verdict on.
     pub(crate) async fn close(&mut self, verdict: Verdict) -> Verdict {
         // A worker that lost its lease says nothing more: the next one does.
-        let until = self.bot.clock.now() + self.bot.config.queue.lease;
+        let until = later(self.bot.clock.now(), self.bot.config.queue.lease);
         let is_last_word = matches!(verdict, Verdict::Ended(_) | Verdict::Retry { .. });
         if is_last_word
             && let Err(Error::LostLease { .. }) = self.bot.store.renew(self.lease, until).await

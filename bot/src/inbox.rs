@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use webhooks::{Accepted, Cause, Delivery, Event, InboxError};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
 use crate::job::Subject;
 use crate::store::{Kept, NewDelivery, Store};
 
@@ -41,7 +41,7 @@ impl webhooks::Inbox for Inbox {
             event: delivery.event,
             payload: delivery.payload,
             subject,
-            due: now + self.settle,
+            due: later(now, self.settle),
             note,
         };
         match self.store.accept(&kept, now).await {

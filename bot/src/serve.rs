@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_millis(500);
 /// Serves webhooks and works on jobs until `quit` is ready; then running jobs park.
 ///
 /// # Errors
-/// The address cannot be listened on, or a webhook secret is unusable.
+/// The address cannot be listened on, a webhook secret is unusable, or a part of the service ended by itself.
 pub async fn serve(
     bot: Arc<Bot>,
     secrets: &Secrets,
@@ -39,26 +39,31 @@ pub async fn serve(
         .with_context(|| format!("cannot listen on `{address}`"))?;
     tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
     let stop = Stop::default();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::<anyhow::Result<()>>::new();
     for number in 1..=bot.config.queue.workers {
         let worker = bot.worker(format!("{}-{number}", std::process::id()));
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        tasks.spawn(async move { worker.run(bot.as_ref(), &stop).await });
+        tasks.spawn(async move {
+            worker.run(bot.as_ref(), &stop).await;
+            Ok(())
+        });
     }
     tasks.spawn({
         let stop = stop.clone();
         async move {
             let graceful = axum::serve(listener, router)
                 .with_graceful_shutdown(async move { stop.stopped().await });
-            if let Err(error) = graceful.await {
-                tracing::error!(%error, "the webhook side ended");
-            }
+            graceful.await.context("the webhook side failed")
         }
     });
-    tokio::select! {
-        () = quit => tracing::info!("stopping; running jobs park"),
-        _ = tasks.join_next() => tracing::error!("a part of the service ended by itself; stopping"),
-    }
+    let ended = tokio::select! {
+        () = quit => {
+            tracing::info!("stopping; running jobs park");
+            Ok(())
+        }
+        // Whoever watches the service starts it again after an error, and only then.
+        part = tasks.join_next() => Err(broken(part)),
+    };
     stop.stop();
     let grace = bot.config.server.shutdown_grace;
     let parked =
@@ -69,7 +74,17 @@ pub async fn serve(
             humantime::format_duration(grace)
         );
     }
-    Ok(())
+    ended
+}
+
+/// A part of the service that ended though nobody had told it to.
+fn broken(part: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Error {
+    let cause = match part {
+        Some(Ok(Err(error))) => error,
+        Some(Err(error)) => error.into(),
+        Some(Ok(Ok(()))) | None => anyhow::anyhow!("it gave no reason"),
+    };
+    cause.context("a part of the service ended by itself")
 }
 
 /// Works until one job has ended. Jobs that are due before it are worked on as well.

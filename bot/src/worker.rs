@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
 use crate::halt::chain;
 use crate::job::{End, Failure, Job, JobId, Outcome};
 use crate::reply;
@@ -131,7 +131,8 @@ impl Worker {
     /// The database failed.
     pub async fn step(&self, work: &dyn Work, stop: &Stop) -> Result<bool, store::Error> {
         let now = self.clock.now();
-        let Some((job, lease)) = self.store.claim(&self.name, now, now + self.queue.lease).await?
+        let Some((job, lease)) =
+            self.store.claim(&self.name, now, later(now, self.queue.lease)).await?
         else {
             return Ok(false);
         };
@@ -202,7 +203,7 @@ impl Worker {
                     });
                 }
                 _ = beat.tick() => {
-                    match self.store.renew(lease, self.clock.now() + self.queue.lease).await {
+                    match self.store.renew(lease, later(self.clock.now(), self.queue.lease)).await {
                         Ok(()) => held_until = tokio::time::Instant::now() + self.queue.lease,
                         Err(store::Error::LostLease { .. }) => return Verdict::LeaseLost,
                         Err(error) => {
@@ -233,9 +234,11 @@ impl Worker {
                 self.end(lease, &end).await
             }
             Verdict::Retry { why, after, .. } => {
-                let wait = after.unwrap_or_default().max(self.backoff(job.attempt));
+                // Nobody outside decides how long a job lies still.
+                let asked = after.unwrap_or_default().min(self.queue.backoff_limit);
+                let wait = asked.max(self.backoff(job.attempt));
                 tracing::warn!(why, wait = %humantime::format_duration(wait), "will be tried again");
-                self.store.retry(lease, now + wait, &why).await
+                self.store.retry(lease, later(now, wait), &why).await
             }
             Verdict::Parked => {
                 tracing::info!("parked");

@@ -14,6 +14,9 @@ type Checked = Result<(), Wrong>;
 /// Bytes of the memory page; anything below cannot hold a program.
 const SMALLEST_BYTES: u64 = 4096;
 
+/// Nothing here is meant to take longer, and sums of far longer times overflow.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
 pub(crate) fn config(config: &Config) -> Checked {
     need(config.data_dir.is_absolute(), "data_dir", "it must be an absolute path")?;
     server(&config.server)?;
@@ -34,7 +37,13 @@ fn need(holds: bool, key: &str, reason: &str) -> Checked {
 }
 
 fn positive(time: Duration, key: &str) -> Checked {
-    need(!time.is_zero(), key, "it must be longer than nothing")
+    need(!time.is_zero(), key, "it must be longer than nothing")?;
+    limited(time, key)
+}
+
+/// No calendar and no clock of this program ends within it.
+fn limited(time: Duration, key: &str) -> Checked {
+    need(time <= LONGEST, key, "it must be at most a year")
 }
 
 fn server(server: &Server) -> Checked {
@@ -115,6 +124,9 @@ fn queue(queue: &Queue) -> Checked {
     need((1..=64).contains(&queue.workers), "queue.workers", "it must be from 1 to 64")?;
     need(queue.lease >= Duration::from_secs(3), "queue.lease", "it must be at least 3s")?;
     positive(queue.heartbeat, "queue.heartbeat")?;
+    limited(queue.lease, "queue.lease")?;
+    limited(queue.backoff_limit, "queue.backoff_limit")?;
+    limited(queue.settle, "queue.settle")?;
     need(
         queue.heartbeat <= queue.lease / 3,
         "queue.heartbeat",
@@ -135,6 +147,7 @@ fn model(model: &Model) -> Checked {
     positive(model.connect_timeout, "model.connect_timeout")?;
     positive(model.idle_timeout, "model.idle_timeout")?;
     positive(model.turn_timeout, "model.turn_timeout")?;
+    limited(model.retry_after_limit, "model.retry_after_limit")?;
     need((1..=20).contains(&model.attempts), "model.attempts", "it must be from 1 to 20")
 }
 
@@ -170,6 +183,7 @@ fn session(session: &Session) -> Checked {
         "it must be from 1 to 100000",
     )?;
     positive(session.bash_timeout, "session.bash_timeout")?;
+    limited(session.bash_timeout_limit, "session.bash_timeout_limit")?;
     need(
         session.bash_timeout <= session.bash_timeout_limit,
         "session.bash_timeout",

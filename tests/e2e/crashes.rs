@@ -1,8 +1,14 @@
 //! A worker that dies at any stage: the next one finishes the job, and there is still one comment and one draft.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bot::bot::Bot;
+use bot::clock::{Clock, System};
 use bot::job::{Outcome, Stage, State};
+use bot::serve;
 use bot::worker::Stop;
+use chrono::{DateTime, Utc};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
 
@@ -196,4 +202,31 @@ async fn a_lost_database_leads_to_no_pull_request_of_an_earlier_job() {
         assert!(house.status_comments(issue)[0].contains(&link), "{act}");
         house.assert_clean().await;
     }
+}
+
+/// A clock that breaks a worker between two jobs, where nothing catches it.
+#[derive(Default)]
+struct Broken(AtomicBool);
+
+impl Clock for Broken {
+    fn now(&self) -> DateTime<Utc> {
+        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken on purpose");
+        System.now()
+    }
+}
+
+#[tokio::test]
+async fn a_service_whose_worker_dies_ends_as_an_error() {
+    let setup = Setup {
+        change: Box::new(|config| config.server.listen = ([127, 0, 0, 1], 0).into()),
+        ..Setup::default()
+    };
+    let house = House::start(setup).await;
+    let clock = Arc::new(Broken::default());
+    let bot = Arc::new(house.second_bot_at(Arc::clone(&clock) as Arc<dyn Clock>).await);
+    clock.0.store(true, Ordering::SeqCst);
+    let served = serve::serve(bot, &house.secrets(), std::future::pending()).await;
+    let error = served.expect_err("a dead worker is no success").to_string();
+    assert!(error.contains("ended by itself"), "{error}");
+    house.assert_clean().await;
 }

@@ -143,12 +143,25 @@ impl House {
     /// # Panics
     /// It does not open.
     pub async fn second_bot(&self) -> Bot {
-        let config = self.bot.config.clone();
-        let secrets = config.secrets(&self.folder.path().join("hyla.toml"));
-        let secrets = secrets.expect("the secrets of tests are there");
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let bot = Bot::open(config, &secrets, hyla_binary(), clock).await;
+        self.second_bot_at(Arc::clone(&self.clock) as Arc<dyn Clock>).await
+    }
+
+    /// The same, with a clock of its own.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub async fn second_bot_at(&self, clock: Arc<dyn Clock>) -> Bot {
+        let bot = Bot::open(self.bot.config.clone(), &self.secrets(), hyla_binary(), clock).await;
         bot.expect("the second bot of tests opens")
+    }
+
+    /// The secrets of the configuration.
+    ///
+    /// # Panics
+    /// They are gone.
+    pub fn secrets(&self) -> config::Secrets {
+        let secrets = self.bot.config.secrets(&self.folder.path().join("hyla.toml"));
+        secrets.expect("the secrets of tests are there")
     }
 
     /// The folder with configuration and data.

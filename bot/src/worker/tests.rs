@@ -104,6 +104,17 @@ async fn a_wait_that_was_asked_for_is_kept() {
 }
 
 #[tokio::test]
+async fn no_wait_that_was_asked_for_is_longer_than_the_longest() {
+    for asked in [86_400 * 30, u64::MAX] {
+        let bench = bench().await;
+        let work = same(|| retry(Some(Duration::from_secs(asked))));
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
+        bench.clock.advance(bench.worker.queue.backoff_limit);
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap(), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn a_panic_fails_one_attempt_of_one_job() {
     let bench = bench().await;
     let work = same(|| panic!("on purpose"));
