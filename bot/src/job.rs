@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 pub use webhooks::RepoName;
+
+use crate::clock::later;
 
 /// A job's number in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -134,9 +137,18 @@ pub struct Job {
     pub ready: Option<Ready>,
     /// The draft pull request's number, once opened.
     pub pull: Option<u64>,
+    /// Since when it waits for its forge, if it ever had to.
+    pub waiting_since: Option<DateTime<Utc>>,
+    /// How it ended, if people have not been told yet.
+    pub untold: Option<End>,
 }
 
 impl Job {
+    /// Whether it may go on waiting for its forge.
+    pub fn is_patient(&self, queue: &config::Queue, now: DateTime<Utc>) -> bool {
+        self.waiting_since.is_none_or(|since| now < later(since, queue.forge_patience))
+    }
+
     /// What asked for it; none until it has a key.
     pub fn ask(&self) -> Option<Ask> {
         self.key.as_deref()?.rsplit_once('@')?.1.parse().ok()

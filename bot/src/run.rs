@@ -8,7 +8,7 @@ use crate::bot::{Bot, Place};
 use crate::checkout::Base;
 use crate::desk::Desk;
 use crate::evidence::Evidence;
-use crate::forge::{Issue, NewDraft, Permission};
+use crate::forge::{self, Issue, NewDraft, Permission, Pull};
 use crate::halt;
 use crate::input::{self, Input};
 use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
@@ -22,23 +22,21 @@ use crate::workshop::{self, Task, Worked};
 /// Branch names tried at most for one ask.
 const BRANCHES_TRIED: u32 = 20;
 
-/// Carries one job as far as it goes, and shows people where that is.
+/// Carries one job as far as it goes. What people read of its end is the desk's business.
 pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-    let place = match bot.place(job).await {
-        Ok(place) => place,
-        Err(halt) => return halt,
-    };
-    let mut desk = Desk::new(bot, &place, job, lease);
-    let verdict = tokio::select! {
+    tokio::select! {
         biased;
         () = stop.stopped() => Verdict::Parked,
-        end = story(bot, &place, job, &mut desk) => end.map_or_else(|halt| halt, Verdict::Ended),
-    };
-    bot.tidy_up(job.id).await;
-    desk.close(verdict).await
+        end = story(bot, job, lease) => end.map_or_else(|halt| halt, Verdict::Ended),
+    }
 }
 
-async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<End, Verdict> {
+async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
+    if let (Some(end), Some(_key)) = (&job.untold, &job.key) {
+        return Ok(end.clone());
+    }
+    let place = &bot.place(job).await?;
+    let desk = &mut Desk::new(bot, place, job, lease);
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
@@ -257,14 +255,13 @@ async fn open_draft(
     desk: &mut Desk<'_>,
     ready: &Ready,
 ) -> Result<End, Verdict> {
-    let repo = &job.subject.repo;
     // Whoever lost the lease learns it here, before anything is published.
     bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
-    let earlier = place.forge.pull_by_head(repo, &ready.base_branch, &ready.branch).await?;
-    let pull = match earlier {
-        Some(pull) if pull.author == place.own_id => pull,
-        Some(_) | None => {
+    let pull = match own_pull(place, job, ready).await? {
+        Some(pull) => pull,
+        None => {
             look(bot, place, job, desk).await?;
+            let repo = &job.subject.repo;
             let mirror = bot.mirrors.existing(&place.name, repo)?;
             let prefix = &bot.config.publish.branch_prefix;
             publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))
@@ -280,6 +277,17 @@ async fn open_draft(
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
     Ok(reply::opened(&pull, &place.settings.draft_prefix))
+}
+
+/// The pull request that the job has opened, in whatever state it is.
+pub(crate) async fn own_pull(
+    place: &Place,
+    job: &Job,
+    ready: &Ready,
+) -> Result<Option<Pull>, forge::Error> {
+    let (base, head) = (&ready.base_branch, &ready.branch);
+    let found = place.forge.pull_by_head(&job.subject.repo, base, head).await?;
+    Ok(found.filter(|pull| pull.author == place.own_id))
 }
 
 fn refuse(rule: Rule, detail: &str) -> Verdict {

@@ -126,6 +126,7 @@ fn queue(queue: &Queue) -> Checked {
     positive(queue.heartbeat, "queue.heartbeat")?;
     limited(queue.lease, "queue.lease")?;
     limited(queue.backoff_limit, "queue.backoff_limit")?;
+    limited(queue.forge_patience, "queue.forge_patience")?;
     limited(queue.settle, "queue.settle")?;
     need(
         queue.heartbeat <= queue.lease / 3,

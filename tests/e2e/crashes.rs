@@ -1,11 +1,11 @@
 //! A worker that dies at any stage: the next one finishes the job, and there is still one comment and one draft.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bot::bot::Bot;
 use bot::clock::{Clock, System};
-use bot::job::{Outcome, Stage, State};
+use bot::job::{Failure, Outcome, Stage, State};
 use bot::serve;
 use bot::worker::Stop;
 use chrono::{DateTime, Utc};
@@ -204,14 +204,24 @@ async fn a_lost_database_leads_to_no_pull_request_of_an_earlier_job() {
     }
 }
 
-/// A clock that breaks a worker between two jobs, where nothing catches it.
-#[derive(Default)]
-struct Broken(AtomicBool);
+/// A clock that breaks whoever asks it, for so many times.
+struct Broken {
+    clock: Arc<dyn Clock>,
+    times: AtomicU32,
+}
+
+impl Broken {
+    fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { clock, times: AtomicU32::new(0) })
+    }
+}
 
 impl Clock for Broken {
     fn now(&self) -> DateTime<Utc> {
-        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken on purpose");
-        System.now()
+        let left =
+            self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err(), "the clock is broken on purpose");
+        self.clock.now()
     }
 }
 
@@ -222,11 +232,51 @@ async fn a_service_whose_worker_dies_ends_as_an_error() {
         ..Setup::default()
     };
     let house = House::start(setup).await;
-    let clock = Arc::new(Broken::default());
-    let bot = Arc::new(house.second_bot_at(Arc::clone(&clock) as Arc<dyn Clock>).await);
-    clock.0.store(true, Ordering::SeqCst);
-    let served = serve::serve(bot, &house.secrets(), std::future::pending()).await;
+    let clock = Broken::new(Arc::new(System));
+    let bot = house.second_bot_at(Arc::clone(&clock) as Arc<dyn Clock>).await;
+    // Between two jobs, where nothing catches it.
+    clock.times.store(u32::MAX, Ordering::SeqCst);
+    let served = serve::serve(Arc::new(bot), &house.secrets(), std::future::pending()).await;
     let error = served.expect_err("a dead worker is no success").to_string();
     assert!(error.contains("ended by itself"), "{error}");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_job_that_panics_each_time_ends_with_a_word_to_people() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    killed_at(&house, Stage::Session).await;
+    house.clock.advance(house.bot.config.queue.lease);
+    let clock = Broken::new(Arc::clone(&house.clock) as Arc<dyn Clock>);
+    let bot = house.second_bot_at(Arc::clone(&clock) as Arc<dyn Clock>).await;
+    let worker = house.bot.worker("test".into());
+    while house.bot.store.next_due().await.expect("the store answers").is_some() {
+        clock.times.store(1, Ordering::SeqCst);
+        assert!(worker.step(&bot, &Stop::default()).await.expect("the store answers"));
+        house.clock.advance(house.bot.config.queue.backoff_limit);
+    }
+    let end = house.end().await;
+    assert_eq!(end.outcome, Outcome::Failed(Failure::Internal), "{}", end.operator);
+    let comments = house.status_comments(issue);
+    assert!(comments.len() == 1 && comments[0].contains("could not finish"), "{comments:?}");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_each_time_after_the_draft_is_open_has_done_its_job() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    killed_with_the_draft_open(&house).await;
+    for _ in 1..house.bot.config.queue.attempts {
+        let (now, lease) = (house.clock.now(), house.bot.config.queue.lease);
+        house.bot.store.claim("dies", now, now + lease).await.expect("the store answers");
+        house.clock.advance(lease);
+    }
+    house.work_through_retries().await;
+    assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
+    assert!(house.status_comments(issue)[0].contains("The draft is ready"));
     house.assert_clean().await;
 }

@@ -7,4 +7,5 @@ mod failures;
 mod gitea_client;
 mod hostile;
 mod main_job;
+mod outages;
 mod trigger;

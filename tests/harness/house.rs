@@ -215,6 +215,24 @@ impl House {
         panic!("it is tried again and again");
     }
 
+    /// Works for so long, waiting out every retry on the way.
+    ///
+    /// # Panics
+    /// It never ends.
+    pub async fn work_for(&self, time: Duration) {
+        let end = self.clock.now() + time;
+        for _ in 0..STEPS {
+            self.work().await;
+            let due = self.bot.store.next_due().await.expect("the store answers");
+            let Some(due) = due.filter(|due| *due < end) else {
+                self.clock.advance((end - self.clock.now()).to_std().unwrap_or_default());
+                return;
+            };
+            self.clock.advance((due - self.clock.now()).to_std().unwrap_or_default());
+        }
+        panic!("it is tried again and again");
+    }
+
     /// One job, if one is due.
     pub async fn step(&self) -> bool {
         let worker = self.bot.worker("test".into());

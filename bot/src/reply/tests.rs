@@ -181,5 +181,10 @@ fn the_status_comment_shows_where_the_job_is() {
         None,
         Status::Waiting { why: "The forge is down.", attempt: 2, attempts: 3 },
     ));
+    shown.push(status(
+        "k",
+        None,
+        Status::Unreachable { why: "The forge did not answer me, several times over." },
+    ));
     insta::assert_snapshot!(shown.join("\n"));
 }

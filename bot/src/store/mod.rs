@@ -35,7 +35,8 @@ pub trait Store: Send + Sync {
     /// Prolongs a lease.
     async fn renew(&self, lease: &Lease, until: DateTime<Utc>) -> Result<(), Error>;
 
-    /// Gives a job its semantic key, its ask number and the login of who asked, or, if another job has the key, removes this job and names that one.
+    /// Gives a job its semantic key, its ask number and the login of who asked, or, if another job has the key, removes
+    /// this job and names that one. What went wrong before it had its key is forgotten.
     async fn identify(
         &self,
         lease: &Lease,
@@ -67,6 +68,25 @@ pub trait Store: Send + Sync {
 
     /// Gives a job back to be claimed again at `due`, with a sentence for the operator.
     async fn retry(&self, lease: &Lease, due: DateTime<Utc>, why: &str) -> Result<(), Error>;
+
+    /// Gives a job back to be claimed again at `due` and does not count the attempt: its forge is out of reach.
+    async fn wait(
+        &self,
+        lease: &Lease,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
+
+    /// Keeps how a job ended, and gives it back to be claimed again at `due`, so that people are told.
+    async fn owe(
+        &self,
+        lease: &Lease,
+        end: &End,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
 
     /// Gives a job back at once and does not count the attempt: the service stops, or its lease is handed over.
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error>;

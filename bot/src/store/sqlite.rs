@@ -243,7 +243,8 @@ impl Store for Sqlite {
         }
         let ask_number = next_ask_number(&mut transaction, &job.subject).await?;
         let identified = sqlx::query(
-            "UPDATE jobs SET key = ?, ask_number = ?, asked_by = ?, updated_at = ? WHERE id = ?",
+            "UPDATE jobs SET key = ?, ask_number = ?, asked_by = ?, updated_at = ?,
+                    end_json = NULL, waiting_since = NULL WHERE id = ?",
         );
         identified
             .bind(key)
@@ -325,7 +326,7 @@ impl Store for Sqlite {
 
     async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error> {
         let query = sqlx::query(
-            "UPDATE jobs SET phase = 'ended', state_json = ?, updated_at = ?,
+            "UPDATE jobs SET phase = 'ended', state_json = ?, updated_at = ?, end_json = NULL,
                     lease_token = NULL, lease_until = NULL
              WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
@@ -341,6 +342,41 @@ impl Store for Sqlite {
         );
         let query = query.bind(json(&State::Queued)).bind(micros(due)).bind(why);
         self.write(lease, "give a job back", query).await
+    }
+
+    async fn wait(
+        &self,
+        lease: &Lease,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET phase = 'queued', state_json = ?, due_at = ?, last_error = ?,
+                    waiting_since = coalesce(waiting_since, ?), attempt = attempt - 1,
+                    lease_token = NULL, lease_until = NULL
+             WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let query = query.bind(json(&State::Queued)).bind(micros(due)).bind(why).bind(micros(now));
+        self.write(lease, "let a job wait", query).await
+    }
+
+    async fn owe(
+        &self,
+        lease: &Lease,
+        end: &End,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET phase = 'queued', state_json = ?, end_json = ?, due_at = ?, last_error = ?,
+                    waiting_since = coalesce(waiting_since, ?), attempt = attempt - 1,
+                    lease_token = NULL, lease_until = NULL
+             WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let query = query.bind(json(&State::Queued)).bind(json(end)).bind(micros(due));
+        self.write(lease, "keep an end", query.bind(why).bind(micros(now))).await
     }
 
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error> {
@@ -507,6 +543,11 @@ fn read(row: &SqliteRow) -> Result<Row, Error> {
                 .transpose()
                 .map_err(|_| wrong("`ready_json` makes no sense"))?,
             pull: integer("pull")?.map(|pull| positive("pull", pull)).transpose()?,
+            waiting_since: integer("waiting_since")?.and_then(DateTime::from_timestamp_micros),
+            untold: text("end_json")?
+                .map(|end| serde_json::from_str(&end))
+                .transpose()
+                .map_err(|_| wrong("`end_json` is no end"))?,
         },
         base: text("base_commit")?.map(CommitId),
         digest: text("input_digest")?,

@@ -181,6 +181,8 @@ async fn a_lost_lease_writes_nothing() {
         store.note_pull(&old, 1).await,
         store.end(&old, &end(), at(101)).await,
         store.retry(&old, at(101), "x").await,
+        store.wait(&old, at(101), "x", at(101)).await,
+        store.owe(&old, &end(), at(101), "x", at(101)).await,
         store.park(&old, at(101)).await,
     ];
     for (verb, outcome) in lost.iter().enumerate() {
@@ -222,6 +224,24 @@ async fn a_retry_counts_and_a_park_does_not() {
     assert_eq!(job.attempt, 2);
     store.park(&lease, at(51)).await.unwrap();
     assert_eq!(claim(&*store, 51).await.unwrap().0.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_wait_for_the_forge_counts_no_attempt_and_an_end_is_kept_until_people_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let (_, lease) = identified(&*store, 7, "k1").await;
+    store.wait(&lease, at(50), "the forge is down", at(10)).await.unwrap();
+    let (job, lease) = claim(&*store, 50).await.unwrap();
+    assert_eq!((job.attempt, job.waiting_since, job.untold), (1, Some(at(10)), None));
+    store.owe(&lease, &end(), at(70), "the forge is down", at(60)).await.unwrap();
+    assert_eq!(store.next_due().await.unwrap(), Some(at(70)));
+    let (job, lease) = claim(&*store, 70).await.unwrap();
+    assert_eq!((job.attempt, job.waiting_since), (1, Some(at(10))));
+    assert_eq!(job.untold, Some(end()));
+    store.end(&lease, &end(), at(71)).await.unwrap();
+    let row = store.job(job.id).await.unwrap().unwrap();
+    assert_eq!((row.job.state, row.job.untold), (State::Ended { end: end() }, None));
 }
 
 #[tokio::test]
