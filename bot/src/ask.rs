@@ -122,7 +122,6 @@ mod tests {
             is_locked: false,
             is_pull: false,
             labels: vec!["bug".into(), "hyla".into()],
-            assignees: vec![],
             created_at: at(1),
         }
     }

@@ -12,8 +12,6 @@ pub enum Event {
         number: u64,
         /// What the forge said of it.
         cause: Cause,
-        /// Who did it.
-        sender: Actor,
     },
     /// A delivery that asks for nothing: another event, another action, a test delivery.
     Other {
@@ -42,15 +40,6 @@ pub struct RepoName {
     pub owner: String,
     /// Name within the owner.
     pub name: String,
-}
-
-/// Who did something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Actor {
-    /// The forge's numeric id.
-    pub id: i64,
-    /// The login.
-    pub login: String,
 }
 
 impl std::fmt::Display for RepoName {

@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use serde::Deserialize;
 
-use crate::{Actor, Cause, Dialect, Event};
+use crate::{Cause, Dialect, Event};
 
 /// The header names of a dialect, the finer event name first.
 pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
@@ -37,7 +37,6 @@ struct Payload {
     is_pull: bool,
     pull_request: Option<serde::de::IgnoredAny>,
     repository: Option<Repository>,
-    sender: Option<User>,
 }
 
 #[derive(Deserialize)]
@@ -49,12 +48,6 @@ struct Issue {
 #[derive(Deserialize)]
 struct Repository {
     full_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct User {
-    id: Option<i64>,
-    login: Option<String>,
 }
 
 /// Reads a payload. An event that the bot knows but whose payload lacks what it needs is an error: the forge then shows
@@ -93,12 +86,7 @@ pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
         .ok_or_else(|| lacks("issue number"))?;
     let repo = payload.repository.and_then(|repository| repository.full_name);
     let repo = repo.and_then(|name| name.parse().ok()).ok_or_else(|| lacks("repository name"))?;
-    let sender = payload.sender.ok_or_else(|| lacks("sender"))?;
-    let sender = Actor {
-        id: sender.id.ok_or_else(|| lacks("sender id"))?,
-        login: sender.login.unwrap_or_default(),
-    };
-    Ok(Event::IssueSeen { repo, number, cause, sender })
+    Ok(Event::IssueSeen { repo, number, cause })
 }
 
 fn cause(name: &str, action: &str) -> Option<Cause> {

@@ -12,7 +12,7 @@ mod signature;
 mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
-pub use event::{Actor, Cause, Event, RepoName};
+pub use event::{Cause, Event, RepoName};
 
 pub use receive::{BuildError, router};
 

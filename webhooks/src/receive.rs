@@ -9,7 +9,6 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
-use chrono::Utc;
 use futures_util::StreamExt;
 use secrecy::ExposeSecret;
 
@@ -121,13 +120,8 @@ async fn delivery(
         .ok_or_else(|| bad("the delivery names no usable event"))?;
     let event = gitea::event(name, &payload)
         .map_err(|reason| Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
-    let delivery = Delivery {
-        forge: forge.to_owned(),
-        id: id.to_owned(),
-        event: name.to_owned(),
-        payload,
-        received_at: Utc::now(),
-    };
+    let delivery =
+        Delivery { forge: forge.to_owned(), id: id.to_owned(), event: name.to_owned(), payload };
     Ok((delivery, event))
 }
 
