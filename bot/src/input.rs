@@ -1,11 +1,14 @@
-//! What steers a job, frozen when it was asked for: the issue, the comments of people with write access, and the
-//! repository's own files from the default branch. Later edits do not reach a running job; the digest says what it saw.
+//! What steers a job. What people say, the issue and the comments of those with write access, is frozen when a job is
+//! first worked on, for all attempts; the repository's own files come from the recorded base commit. Later edits reach
+//! no job; the digest says what it saw.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ask::Asked;
 use crate::forge::{self, Comment, Forge, Issue, Permission};
 use crate::job::{CommitId, RepoName};
+use crate::store::Sighting;
 
 /// Comments shown to the model at most, the newest.
 const COMMENTS: usize = 30;
@@ -15,7 +18,7 @@ const TEXT_CHARS: usize = 20_000;
 const COMMENTERS: usize = 20;
 
 /// The frozen input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// The issue's title.
     pub title: String,
@@ -28,8 +31,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Cuts every text to its cap.
-    pub fn new(issue: &Issue, comments: &[Comment], instructions: Option<String>) -> Self {
+    /// What people say, every text cut to its cap.
+    pub fn new(issue: &Issue, comments: &[Comment]) -> Self {
         let newest = comments.len().saturating_sub(COMMENTS);
         Self {
             title: cut(&issue.title),
@@ -39,8 +42,13 @@ impl Input {
                 .skip(newest)
                 .map(|comment| (comment.author.login.clone(), cut(&comment.body)))
                 .collect(),
-            instructions: instructions.as_deref().map(cut),
+            instructions: None,
         }
+    }
+
+    /// The same with the repository's instructions, cut to their cap.
+    pub fn with_instructions(self, instructions: Option<String>) -> Self {
+        Self { instructions: instructions.as_deref().map(cut), ..self }
     }
 
     /// What the model is told: the issue's own words, and after them what goes with it.
@@ -60,21 +68,34 @@ impl Input {
 
     /// SHA-256 over every part with its length, and over the base commit; as hex.
     pub fn digest(&self, base: &CommitId) -> String {
-        let mut hasher = Sha256::new();
-        let mut part = |text: &str| {
-            hasher.update((text.len() as u64).to_be_bytes());
-            hasher.update(text.as_bytes());
-        };
-        part(&base.0);
-        part(&self.title);
-        part(&self.body);
+        let mut parts = vec![base.0.as_str(), &self.title, &self.body];
         for (login, text) in &self.comments {
-            part(login);
-            part(text);
+            parts.extend([login.as_str(), text]);
         }
-        part(self.instructions.as_deref().unwrap_or_default());
-        hex::encode(hasher.finalize())
+        parts.push(self.instructions.as_deref().unwrap_or_default());
+        digest(&parts)
     }
+}
+
+/// SHA-256 of an issue's own words, as hex.
+pub fn digest_of_words(title: &str, body: &str) -> String {
+    digest(&[title, body])
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for text in parts {
+        hasher.update((text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hex::encode(hasher.finalize())
+}
+
+/// Whether an issue reads as it did when the label was put on, as far as deliveries saw it then. Before a delivery that
+/// did not see the label, another text may have been asked for.
+pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting]) -> bool {
+    let words = digest_of_words(&issue.title, &issue.body);
+    sightings.iter().rev().take_while(|seen| seen.has_label).all(|seen| seen.words == words)
 }
 
 /// The comments that may steer the job: written before it was asked for, by people who may write to the repository.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub use webhooks::RepoName;
 
 use crate::clock::later;
+use crate::input::Input;
 
 /// A job's number in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -133,6 +134,8 @@ pub struct Job {
     pub state: State,
     /// The status comment, once written.
     pub comment: Option<i64>,
+    /// What people say on the issue, once frozen.
+    pub input: Option<Input>,
     /// What stands ready to be published, once the gate has passed it.
     pub ready: Option<Ready>,
     /// The draft pull request's number, once opened.
@@ -294,6 +297,8 @@ pub enum Rule {
     IssueClosed,
     /// The issue is locked.
     IssueLocked,
+    /// The issue's title or text was changed after the label was put on.
+    IssueChanged,
     /// Whoever added the label may not write to the repository.
     AdderCannotWrite,
     /// Who added the label could not be established.

@@ -141,6 +141,7 @@ mod tests {
                 attempt: 1,
                 state,
                 comment: None,
+                input: None,
                 ready: None,
                 pull: None,
                 waiting_since: None,

@@ -42,11 +42,12 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     }
     let seen = look(bot, place, job, desk).await?;
     let default_branch = admit(place, job, &seen).await?;
+    let words = freeze(bot, place, job, desk, &seen).await?;
     let branch = free_branch(bot, place, job, desk, &default_branch).await?;
 
     desk.enter(Stage::Checkout, None).await?;
     let base = fetch(bot, place, job, &default_branch).await?;
-    let task = freeze(bot, place, job, desk, &seen, &base).await?;
+    let task = task(bot, job, desk, words, &base).await?;
 
     desk.enter(Stage::Session, Some(&base.commit)).await?;
     let folder = bot.folder(job.id).make().await?;
@@ -146,16 +147,38 @@ async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base
     Ok(bot.mirrors.fetch(&place.name, repo, &place.forge.remote(repo), branch).await?)
 }
 
-/// Freezes what steers the job: from here on, edits on the forge do not reach it.
+/// Freezes what people say: from here on, edits on the forge reach neither this attempt nor a later one. An issue that
+/// was edited since the label was put on is not what was asked for.
 async fn freeze(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
     seen: &Seen,
+) -> Result<Input, Verdict> {
+    if let Some(words) = &job.input {
+        return Ok(words.clone());
+    }
+    if !input::is_as_labelled(&seen.issue, &bot.store.sightings(job.id).await?) {
+        return Err(refuse(Rule::IssueChanged, "its words differ from those of the delivery"));
+    }
+    let (repo, forge) = (&job.subject.repo, place.forge.as_ref());
+    let comments = forge.comments(repo, job.subject.issue).await?;
+    let comments =
+        input::trusted_comments(forge, repo, &seen.asked, place.own_id, comments).await?;
+    let words = Input::new(&seen.issue, &comments);
+    bot.store.note_words(desk.lease, &words).await?;
+    Ok(words)
+}
+
+/// Puts what people say together with what the repository says at the base commit.
+async fn task(
+    bot: &Bot,
+    job: &Job,
+    desk: &Desk<'_>,
+    words: Input,
     base: &Base,
 ) -> Result<Task, Verdict> {
-    let repo = &job.subject.repo;
     let repo_file = match workshop::repo_file(base).await? {
         Ok(file) => file,
         Err(error) => return Err(refuse(Rule::RepositoryFile, &error.to_string())),
@@ -163,15 +186,11 @@ async fn freeze(
     if repo_file.enabled == Some(false) {
         return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
     }
-    let comments = place.forge.comments(repo, job.subject.issue).await?;
-    let comments =
-        input::trusted_comments(place.forge.as_ref(), repo, &seen.asked, place.own_id, comments)
-            .await?;
-    let instructions = workshop::instructions(base).await?;
-    let input = Input::new(&seen.issue, &comments, instructions);
+    let input = words.with_instructions(workshop::instructions(base).await?);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;
-    let server_command = bot.config.test_command(&repo.to_string()).map(str::to_owned);
+    let repo = job.subject.repo.to_string();
+    let server_command = bot.config.test_command(&repo).map(str::to_owned);
     Ok(Task { input, digest, repo_file, server_command })
 }
 

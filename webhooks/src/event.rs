@@ -12,6 +12,8 @@ pub enum Event {
         number: u64,
         /// What the forge said of it.
         cause: Cause,
+        /// How the issue read then, where the delivery says it and a job may follow.
+        seen: Option<Snapshot>,
     },
     /// A delivery that asks for nothing: another event, another action, a test delivery.
     Other {
@@ -31,6 +33,17 @@ pub enum Cause {
     LabelsMayHaveChanged,
     /// It was edited, closed, assigned or commented: of interest to a job that exists, never a reason for a new one.
     Changed,
+}
+
+/// An issue as a signed delivery shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The title.
+    pub title: String,
+    /// The text.
+    pub body: String,
+    /// The names of the labels.
+    pub labels: Vec<String>,
 }
 
 /// A repository, as `owner/name`.

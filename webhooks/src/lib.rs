@@ -12,7 +12,7 @@ mod signature;
 mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
-pub use event::{Cause, Event, RepoName};
+pub use event::{Cause, Event, RepoName, Snapshot};
 
 pub use receive::{BuildError, router};
 

@@ -94,9 +94,38 @@ async fn a_signed_label_delivery_is_kept_once() {
     let (delivery, event) = &kept[0];
     assert_eq!((delivery.forge.as_str(), delivery.event.as_str()), ("main", "issue_label"));
     assert_eq!(delivery.payload, LABEL.as_bytes());
-    let Event::IssueSeen { repo, number, cause } = event else { panic!("{event:?}") };
+    let Event::IssueSeen { repo, number, cause, .. } = event else { panic!("{event:?}") };
     assert_eq!((repo.to_string().as_str(), *number), ("acme/app", 7));
     assert_eq!(*cause, Cause::LabelsMayHaveChanged);
+}
+
+#[test]
+fn a_delivery_that_may_ask_shows_how_the_issue_read() {
+    let payload = |action: &str, words: &str| {
+        let labels = r#"[{"name":"bug"},{"name":"hyla"}]"#;
+        format!(
+            r#"{{"action":"{action}","issue":{{"number":7,{words}"labels":{labels}}},
+              "repository":{{"full_name":"acme/app"}}}}"#
+        )
+    };
+    let words = r#""title":"t","body":"b","#;
+    let whole = crate::Snapshot {
+        title: "t".into(),
+        body: "b".into(),
+        labels: vec!["bug".into(), "hyla".into()],
+    };
+    let empty = crate::Snapshot { body: String::new(), ..whole.clone() };
+    for (action, words, expected) in [
+        ("label_updated", words, Some(whole.clone())),
+        ("opened", words, Some(whole)),
+        ("label_updated", r#""title":"t","body":null,"#, Some(empty)),
+        ("label_updated", "", None),
+        ("edited", words, None),
+    ] {
+        let event = crate::gitea::event("issues", payload(action, words).as_bytes()).unwrap();
+        let Event::IssueSeen { seen, .. } = event else { panic!("{event:?}") };
+        assert_eq!(seen, expected, "{action} {words}");
+    }
 }
 
 #[tokio::test]

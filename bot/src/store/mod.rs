@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
+use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, Stage, Subject};
 
 /// The ledger of deliveries and jobs.
@@ -56,6 +57,12 @@ pub trait Store: Send + Sync {
 
     /// Notes what stands ready to be published.
     async fn note_ready(&self, lease: &Lease, ready: &Ready) -> Result<(), Error>;
+
+    /// Notes what people say on the issue, which from then on steers the job whatever becomes of the issue.
+    async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error>;
+
+    /// How a job's deliveries showed its issue, in the order in which they came; of very many the newest.
+    async fn sightings(&self, id: JobId) -> Result<Vec<Sighting>, Error>;
 
     /// Notes the base commit and the digest of the frozen input.
     async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error>;
@@ -127,6 +134,17 @@ pub struct NewDelivery {
     pub due: DateTime<Utc>,
     /// Why nothing follows, for the operator.
     pub note: Option<String>,
+    /// What it shows of its issue, where it may ask for something.
+    pub sighting: Option<Sighting>,
+}
+
+/// An issue as one delivery shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Whether the label that asks for a draft was on it.
+    pub has_label: bool,
+    /// SHA-256 of its title and text, as hex.
+    pub words: String,
 }
 
 /// What became of a delivery.

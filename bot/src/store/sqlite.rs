@@ -16,12 +16,15 @@ use sqlx::sqlite::{
 };
 use sqlx::{Row as _, Sqlite as Db, Transaction};
 
-use super::{Error, Identified, Kept, Lease, NewDelivery, Row, Store};
+use super::{Error, Identified, Kept, Lease, NewDelivery, Row, Sighting, Store};
+use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, RepoName, Stage, State, Subject};
 use crate::reply;
 
 /// How long a writer waits for another one; transactions here take milliseconds.
 const BUSY: Duration = Duration::from_secs(15);
+/// Sightings of one issue that are looked at: more than people put on and take off before anyone looks.
+const SIGHTINGS: u32 = 1000;
 /// Readers besides the one writer.
 const CONNECTIONS: u32 = 4;
 
@@ -122,8 +125,8 @@ impl Store for Sqlite {
         let action = "keep a delivery";
         let mut transaction = self.begin(action).await?;
         let inserted = sqlx::query(
-            "INSERT INTO deliveries (forge, id, event, payload, received_at, note)
-             VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO deliveries (forge, id, event, payload, received_at, note, has_label, words_digest)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         )
         .bind(&delivery.forge)
         .bind(&delivery.id)
@@ -131,6 +134,8 @@ impl Store for Sqlite {
         .bind(&delivery.payload)
         .bind(micros(now))
         .bind(&delivery.note)
+        .bind(delivery.sighting.as_ref().map(|seen| seen.has_label))
+        .bind(delivery.sighting.as_ref().map(|seen| &seen.words))
         .execute(&mut *transaction)
         .await
         .map_err(failed(action))?;
@@ -307,6 +312,35 @@ impl Store for Sqlite {
             "UPDATE jobs SET ready_json = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
         self.write(lease, "note what is ready to be published", query.bind(json(ready))).await
+    }
+
+    async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET input_json = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        self.write(lease, "note what people say", query.bind(json(words))).await
+    }
+
+    async fn sightings(&self, id: JobId) -> Result<Vec<Sighting>, Error> {
+        let action = "read how an issue was seen";
+        let mut rows = sqlx::query(
+            "SELECT has_label, words_digest FROM deliveries
+             WHERE job = ? AND has_label IS NOT NULL AND words_digest IS NOT NULL
+             ORDER BY received_at DESC, rowid DESC LIMIT ?",
+        )
+        .bind(id.0)
+        .bind(SIGHTINGS)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed(action))?;
+        rows.reverse();
+        let sighting = |row: &SqliteRow| {
+            Ok(Sighting {
+                has_label: row.try_get("has_label").map_err(failed(action))?,
+                words: row.try_get("words_digest").map_err(failed(action))?,
+            })
+        };
+        rows.iter().map(sighting).collect()
     }
 
     async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error> {
@@ -543,6 +577,10 @@ fn read(row: &SqliteRow) -> Result<Row, Error> {
                 .transpose()
                 .map_err(|_| wrong("`ready_json` makes no sense"))?,
             pull: integer("pull")?.map(|pull| positive("pull", pull)).transpose()?,
+            input: text("input_json")?
+                .map(|input| serde_json::from_str(&input))
+                .transpose()
+                .map_err(|_| wrong("`input_json` makes no sense"))?,
             waiting_since: integer("waiting_since")?.and_then(DateTime::from_timestamp_micros),
             untold: text("end_json")?
                 .map(|end| serde_json::from_str(&end))

@@ -27,6 +27,7 @@ fn delivery(id: &str, issue: Option<u64>) -> NewDelivery {
         subject: issue.map(subject),
         due: at(1),
         note: None,
+        sighting: None,
     }
 }
 

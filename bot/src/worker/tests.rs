@@ -41,6 +41,7 @@ async fn bench() -> Bench {
         subject: Some(Subject { forge: "main".into(), repo: "a/b".parse().unwrap(), issue: 7 }),
         due: clock.now(),
         note: None,
+        sighting: None,
     };
     worker.store.accept(&delivery, clock.now()).await.unwrap();
     Bench { worker, clock, stop: Stop::default(), _folder: folder }
