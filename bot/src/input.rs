@@ -14,7 +14,7 @@ use crate::store::Sighting;
 const COMMENTS: usize = 30;
 /// Characters of one text at most; a longer one is cut in the middle and says so.
 const TEXT_CHARS: usize = 20_000;
-/// Different commenters whose rights are asked for at most.
+/// Different commenters whose rights are asked for at most, besides whoever asked; a request each.
 const COMMENTERS: usize = 20;
 
 /// The frozen input.
@@ -33,13 +33,11 @@ pub struct Input {
 impl Input {
     /// What people say, every text cut to its cap.
     pub fn new(issue: &Issue, comments: &[Comment]) -> Self {
-        let newest = comments.len().saturating_sub(COMMENTS);
         Self {
             title: cut(&issue.title),
             body: cut(&issue.body),
             comments: comments
                 .iter()
-                .skip(newest)
                 .map(|comment| (comment.author.login.clone(), cut(&comment.body)))
                 .collect(),
             instructions: None,
@@ -98,7 +96,8 @@ pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting]) -> bool {
     sightings.iter().rev().take_while(|seen| seen.has_label).all(|seen| seen.words == words)
 }
 
-/// The comments that may steer the job: written before it was asked for, by people who may write to the repository.
+/// The comments that may steer the job: written before it was asked for, by people who may write to the repository. The
+/// newest are looked at first, so that no crowd of outsiders silences those who answer it; they come back in their order.
 ///
 /// # Errors
 /// The forge does not answer. A right that it does not tell is no right.
@@ -110,15 +109,15 @@ pub async fn trusted_comments(
     comments: Vec<Comment>,
 ) -> Result<Vec<Comment>, forge::Error> {
     let mut rights: Vec<(i64, bool)> = vec![(own_id, false)];
+    // The right to ask is the right to write, and the forge has confirmed it.
+    rights.extend(asked.by.as_ref().map(|by| (by.id, true)));
+    let limit = rights.len() + COMMENTERS;
     let mut trusted = Vec::new();
-    for comment in comments {
-        if comment.created_at > asked.at {
-            continue;
-        }
+    for comment in comments.into_iter().rev().filter(|comment| comment.created_at <= asked.at) {
         let known = rights.iter().find(|(id, _)| *id == comment.author.id).map(|(_, may)| *may);
         let may_write = match known {
             Some(may_write) => may_write,
-            None if rights.len() > COMMENTERS => false,
+            None if rights.len() >= limit => false,
             None => {
                 let may_write = match forge.permission(repo, &comment.author).await {
                     Ok(permission) => permission >= Permission::Write,
@@ -132,7 +131,11 @@ pub async fn trusted_comments(
         if may_write {
             trusted.push(comment);
         }
+        if trusted.len() == COMMENTS {
+            break;
+        }
     }
+    trusted.reverse();
     Ok(trusted)
 }
 

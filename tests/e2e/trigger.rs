@@ -160,6 +160,29 @@ async fn comments_of_people_with_write_access_reach_the_model_and_no_others() {
 }
 
 #[tokio::test]
+async fn a_crowd_of_outsiders_silences_nobody_who_answers_it() {
+    let house = House::usual().await;
+    house.forge.add_user("bea", Permission::None);
+    house.forge.set_permission(&house.repo, "bea", Permission::Write);
+    let (ann, bea) = (house.forge.person("ann"), house.forge.person("bea"));
+    let issue = house.open_issue().await;
+    ann.comment(&house.repo, issue, "The asker, before the crowd.").await;
+    for number in 0..25 {
+        let login = format!("outsider{number}");
+        house.forge.add_user(&login, Permission::None);
+        house.forge.person(&login).comment(&house.repo, issue, "Me too!").await;
+    }
+    bea.comment(&house.repo, issue, "A maintainer, after the crowd.").await;
+    ann.add_label(&house.repo, issue, "hyla").await;
+    house.work().await;
+    let task = house.model.requests()[0]["messages"][1]["content"].as_str().unwrap().to_owned();
+    let before = task.find("The asker, before the crowd.").expect("the asker is heard");
+    let after = task.find("A maintainer, after the crowd.").expect("the maintainer is heard");
+    assert!(before < after && !task.contains("Me too!"), "{task}");
+    house.assert_clean().await;
+}
+
+#[tokio::test]
 async fn an_issue_that_is_edited_after_the_label_is_not_worked_on() {
     for edit in ["body", "title"] {
         let house = House::usual().await;
