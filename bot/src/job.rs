@@ -295,6 +295,8 @@ pub enum Rule {
     PullsDisabled,
     /// The issue was closed before the draft was opened.
     IssueClosed,
+    /// The number is a pull request's.
+    PullRequest,
     /// The issue is locked.
     IssueLocked,
     /// The issue's title or text was changed after the label was put on.

@@ -93,6 +93,7 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
             Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
+            Still::Pull => Err(refuse(Rule::PullRequest, "the number is a pull request's")),
             Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
         };
     }

@@ -292,6 +292,20 @@ async fn run_works_on_one_issue_without_a_label() {
 }
 
 #[tokio::test]
+async fn run_leaves_a_pull_request_alone() {
+    let outside = outside().await;
+    let repo = "acme/hours".parse().expect("that is a name");
+    let ann = outside.forge.person("ann");
+    ann.commit(&repo, "topic", [("a.txt", "a\n")]);
+    let pull = ann.open_pull(&repo, "Mine", "topic", "main").await;
+    let ran = hyla(&["run", "--config", &outside.file, &format!("main:acme/hours#{pull}")]).await;
+    assert_eq!(ran.code, Some(4), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("this is a pull request"), "{}", ran.stdout);
+    assert_eq!(outside.forge.pulls(&repo).len(), 1);
+    outside.forge.assert_clean();
+}
+
+#[tokio::test]
 async fn doctor_names_what_is_out_of_order() {
     let outside = outside().await;
     let sound = hyla(&["doctor", "--config", &outside.file]).await;

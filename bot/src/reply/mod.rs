@@ -149,6 +149,10 @@ fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
             "This issue is locked, so I left it alone.",
             "Unlock it, then take the label off and put it back on.",
         ),
+        Rule::PullRequest => (
+            "I work on issues, and this is a pull request, so I left it alone.",
+            "Open an issue that says what you want, and put the label on that.",
+        ),
         Rule::IssueChanged => (
             "The issue was edited after the label was put on, and I work only on what was asked for, so I left it alone.",
             "Please read it once more; if it says what you want, take the label off and put it back on.",
@@ -193,6 +197,7 @@ fn patch_rule(rule: Rule) -> &'static str {
         | Rule::PullsDisabled
         | Rule::IssueClosed
         | Rule::IssueLocked
+        | Rule::PullRequest
         | Rule::IssueChanged
         | Rule::AdderCannotWrite
         | Rule::AdderUnknown => ask_rule(rule).0,

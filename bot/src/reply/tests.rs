@@ -117,6 +117,7 @@ fn every_end_tells_what_to_do_next() {
         Rule::PullsDisabled,
         Rule::IssueClosed,
         Rule::IssueLocked,
+        Rule::PullRequest,
         Rule::IssueChanged,
         Rule::AdderCannotWrite,
         Rule::AdderUnknown,
