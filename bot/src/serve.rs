@@ -90,7 +90,7 @@ fn broken(part: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> a
 /// Works until one job has ended. Jobs that are due before it are worked on as well.
 ///
 /// # Errors
-/// The database failed, or the job is gone: nobody could be found who asked for it.
+/// The database failed, it was time to stop, or the job is gone: nobody could be found who asked for it.
 pub async fn until_ended(
     bot: &Bot,
     worker: &Worker,
@@ -103,8 +103,14 @@ pub async fn until_ended(
         if let State::Ended { end } = row.job.state {
             return Ok(end);
         }
+        if stop.is_stopped() {
+            bail!("stopped; job {job} waits for `hyla serve`");
+        }
         if !worker.step(bot, stop).await? {
-            tokio::time::sleep(IDLE).await;
+            tokio::select! {
+                () = stop.stopped() => {}
+                () = tokio::time::sleep(IDLE) => {}
+            }
         }
     }
 }
