@@ -51,9 +51,9 @@ pub async fn serve(
     tasks.spawn({
         let stop = stop.clone();
         async move {
-            let graceful = axum::serve(listener, router)
-                .with_graceful_shutdown(async move { stop.stopped().await });
-            graceful.await.context("the webhook side failed")
+            let limits = webhooks::Limits::default();
+            webhooks::serve(listener, router, limits, stop.stopped()).await;
+            Ok(())
         }
     });
     let ended = tokio::select! {
