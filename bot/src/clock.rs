@@ -17,6 +17,12 @@ pub fn later(instant: DateTime<Utc>, wait: Duration) -> DateTime<Utc> {
     instant.checked_add_signed(wait).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
+/// An instant so long before another; none is before the calendar.
+pub fn before(instant: DateTime<Utc>, age: Duration) -> DateTime<Utc> {
+    let age = TimeDelta::from_std(age).unwrap_or(TimeDelta::MAX);
+    instant.checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC)
+}
+
 /// The machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct System;
@@ -59,6 +65,7 @@ mod tests {
         assert_eq!(later(start, Duration::from_secs(5)).timestamp(), 1_800_000_005);
         for seconds in [u64::MAX, u64::MAX / 1000, 1 << 62, i64::MAX as u64 / 1_000_000] {
             assert!(later(start, Duration::from_secs(seconds)) > start, "{seconds}");
+            assert!(before(start, Duration::from_secs(seconds)) < start, "{seconds}");
         }
     }
 }

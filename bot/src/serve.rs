@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use webhooks::{Dialect, Hook};
 
 use crate::bot::Bot;
+use crate::clean_up;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
 use crate::worker::{Stop, Worker};
@@ -48,6 +49,13 @@ pub async fn serve(
             Ok(())
         });
     }
+    tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move {
+            clean_up::run(&bot, &stop).await;
+            Ok(())
+        }
+    });
     tasks.spawn({
         let stop = stop.clone();
         async move {

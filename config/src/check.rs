@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::{Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session};
+use crate::{
+    CleanUp, Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session,
+};
 
 /// A key and what is wrong with it.
 type Wrong = (String, String);
@@ -29,7 +31,8 @@ pub(crate) fn config(config: &Config) -> Checked {
     sandbox(&config.sandbox, &config.data_dir)?;
     evidence(&config.evidence)?;
     gate(&config.gate)?;
-    publish(&config.publish)
+    publish(&config.publish)?;
+    clean_up(&config.clean_up)
 }
 
 fn need(holds: bool, key: &str, reason: &str) -> Checked {
@@ -343,4 +346,12 @@ fn publish(publish: &Publish) -> Checked {
         "publish.body_chars",
         "it must be from 2000 to 65536, the largest text that forges take",
     )
+}
+
+fn clean_up(clean_up: &CleanUp) -> Checked {
+    let (minute, day) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
+    need(clean_up.every >= minute, "clean_up.every", "it must be at least a minute")?;
+    limited(clean_up.every, "clean_up.every")?;
+    need(clean_up.deliveries >= day, "clean_up.deliveries", "it must be at least a day")?;
+    need(clean_up.jobs >= day, "clean_up.jobs", "it must be at least a day")
 }

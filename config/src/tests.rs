@@ -42,6 +42,7 @@ fn an_error_names_file_key_and_reason() {
         ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
         ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
         ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),
+        ("[clean_up]\njobs = \"1h\"", "`clean_up.jobs`", "a day"),
         ("[publish]\nbranch_prefix = \"\"", "`publish.branch_prefix`", "plain start"),
         ("[publish]\nbody_chars = 70000", "`publish.body_chars`", "65536"),
         (

@@ -98,6 +98,20 @@ pub trait Store: Send + Sync {
     /// Gives a job back at once and does not count the attempt: the service stops, or its lease is handed over.
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error>;
 
+    /// Empties the text of deliveries from before an instant whose job has ended, or that have none. Returns how many.
+    async fn forget_payloads(&self, before: DateTime<Utc>) -> Result<u64, Error>;
+
+    /// Jobs that ended before an instant and whose files are still there, by number, from the one after `after`.
+    async fn uncleared(
+        &self,
+        before: DateTime<Utc>,
+        after: JobId,
+        limit: u32,
+    ) -> Result<Vec<(JobId, Subject)>, Error>;
+
+    /// Notes that the files of an ended job are gone.
+    async fn note_cleared(&self, id: JobId) -> Result<(), Error>;
+
     /// One job.
     async fn job(&self, id: JobId) -> Result<Option<Row>, Error>;
 

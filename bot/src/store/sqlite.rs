@@ -423,6 +423,48 @@ impl Store for Sqlite {
         self.write(lease, "park a job", query).await
     }
 
+    async fn forget_payloads(&self, before: DateTime<Utc>) -> Result<u64, Error> {
+        let forgotten = sqlx::query(
+            "UPDATE deliveries SET payload = x'' WHERE received_at < ? AND length(payload) > 0
+               AND (job IS NULL OR job IN (SELECT id FROM jobs WHERE phase = 'ended'))",
+        )
+        .bind(micros(before))
+        .execute(&self.pool)
+        .await
+        .map_err(failed("forget old deliveries"))?;
+        Ok(forgotten.rows_affected())
+    }
+
+    async fn uncleared(
+        &self,
+        before: DateTime<Utc>,
+        after: JobId,
+        limit: u32,
+    ) -> Result<Vec<(JobId, Subject)>, Error> {
+        let rows = sqlx::query(
+            "SELECT * FROM jobs WHERE phase = 'ended' AND is_cleared = 0 AND updated_at < ? AND id > ?
+             ORDER BY id LIMIT ?",
+        )
+        .bind(micros(before))
+        .bind(after.0)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed("look for old jobs"))?;
+        // A row that nobody can read belongs to no mirror and no folder.
+        let jobs = rows.iter().filter_map(|row| read(row).ok()).map(|row| row.job);
+        Ok(jobs.map(|job| (job.id, job.subject)).collect())
+    }
+
+    async fn note_cleared(&self, id: JobId) -> Result<(), Error> {
+        sqlx::query("UPDATE jobs SET is_cleared = 1 WHERE id = ? AND phase = 'ended'")
+            .bind(id.0)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("note that a job is cleared"))?;
+        Ok(())
+    }
+
     async fn job(&self, id: JobId) -> Result<Option<Row>, Error> {
         let row = sqlx::query("SELECT * FROM jobs WHERE id = ?")
             .bind(id.0)
