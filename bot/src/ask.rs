@@ -71,10 +71,15 @@ pub enum Still {
     Closed,
     /// The issue has been locked.
     Locked,
+    /// It is a pull request, and never was an issue.
+    Pull,
 }
 
 /// Whether an ask still stands: after a restart, and once more before anything is published.
 pub fn still(issue: &Issue, label: &str, events: &[LabelEvent], ask: &Ask) -> Still {
+    if issue.is_pull {
+        return Still::Pull;
+    }
     if !issue.is_open {
         return Still::Closed;
     }
@@ -122,7 +127,6 @@ mod tests {
             is_locked: false,
             is_pull: false,
             labels: vec!["bug".into(), "hyla".into()],
-            assignees: vec![],
             created_at: at(1),
         }
     }

@@ -11,11 +11,10 @@ use tokio::sync::{Notify, OnceCell};
 
 use crate::checkout::Mirrors;
 use crate::clock::Clock;
-use crate::desk::Desk;
 use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
-use crate::job::{End, Job, JobId, Rule};
+use crate::job::{Job, JobId, Rule};
 use crate::model::Model;
 use crate::model::endpoint::Endpoint;
 use crate::redact::Redactor;
@@ -182,14 +181,13 @@ impl Work for Bot {
         self.health().is_ok()
     }
 
-    async fn gave_up(&self, job: &Job, lease: &Lease, end: &End) {
-        match self.place(job).await {
-            Ok(place) => {
-                let mut desk = Desk::new(self, &place, job, lease);
-                desk.close(Verdict::Ended(end.clone())).await;
-            }
-            Err(verdict) => tracing::warn!(?verdict, "people on the issue were not told"),
+    async fn close(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict {
+        // The folder belongs to whoever has the lease.
+        if !matches!(verdict, Verdict::LeaseLost) {
+            self.tidy_up(job.id).await;
         }
+        let verdict = crate::desk::close(self, job, lease, verdict).await;
+        verdict.map_text(&|text| self.redactor.redact(text))
     }
 }
 

@@ -1,13 +1,26 @@
 //! The time, passed in, so that a test can own it.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync {
     /// The present instant.
     fn now(&self) -> DateTime<Utc>;
+}
+
+/// An instant and a wait after it. A wait that no calendar holds, as a server may ask for one, ends with the calendar.
+pub fn later(instant: DateTime<Utc>, wait: Duration) -> DateTime<Utc> {
+    let wait = TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+    instant.checked_add_signed(wait).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// An instant so long before another; none is before the calendar.
+pub fn before(instant: DateTime<Utc>, age: Duration) -> DateTime<Utc> {
+    let age = TimeDelta::from_std(age).unwrap_or(TimeDelta::MAX);
+    instant.checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC)
 }
 
 /// The machine's clock.
@@ -31,7 +44,7 @@ impl Manual {
     }
 
     /// Moves the clock forward.
-    pub fn advance(&self, by: std::time::Duration) {
+    pub fn advance(&self, by: Duration) {
         *self.0.lock().expect("no holder of this lock panics") += by;
     }
 }
@@ -39,5 +52,20 @@ impl Manual {
 impl Clock for Manual {
     fn now(&self) -> DateTime<Utc> {
         *self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_any_length_has_an_end() {
+        let start = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        assert_eq!(later(start, Duration::from_secs(5)).timestamp(), 1_800_000_005);
+        for seconds in [u64::MAX, u64::MAX / 1000, 1 << 62, i64::MAX as u64 / 1_000_000] {
+            assert!(later(start, Duration::from_secs(seconds)) > start, "{seconds}");
+            assert!(before(start, Duration::from_secs(seconds)) < start, "{seconds}");
+        }
     }
 }

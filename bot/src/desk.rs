@@ -3,10 +3,11 @@
 
 use crate::ask::Asked;
 use crate::bot::{Bot, Place};
+use crate::clock::later;
 use crate::forge;
-use crate::halt::chain;
-use crate::job::{Ask, CommitId, Job, Stage};
+use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Stage};
 use crate::reply::{self, Status};
+use crate::run;
 use crate::store::{Error, Lease};
 use crate::worker::Verdict;
 
@@ -36,7 +37,8 @@ impl<'a> Desk<'a> {
             }
             (Some(_) | None, _) => None,
         };
-        Self { lease, bot, place, job, comment: job.comment, identity, asked_by: None }
+        let asked_by = job.asked_by.clone();
+        Self { lease, bot, place, job, comment: job.comment, identity, asked_by }
     }
 
     /// What the job answers; none until it is known.
@@ -76,35 +78,15 @@ impl<'a> Desk<'a> {
     ) -> Result<(), Verdict> {
         self.bot.store.enter(self.lease, stage, self.bot.clock.now()).await?;
         tracing::info!(stage = stage.name(), "entered a stage");
-        self.show(Status::Working { stage, base }).await
-    }
-
-    /// Shows how the job ended, or that it will be tried again, and passes the verdict on.
-    pub(crate) async fn close(&mut self, verdict: Verdict) -> Verdict {
-        // A worker that lost its lease says nothing more: the next one does.
-        let until = self.bot.clock.now() + self.bot.config.queue.lease;
-        let is_last_word = matches!(verdict, Verdict::Ended(_) | Verdict::Retry { .. });
-        if is_last_word
-            && let Err(Error::LostLease { .. }) = self.bot.store.renew(self.lease, until).await
-        {
-            return Verdict::LeaseLost;
-        }
-        let attempts = self.bot.config.queue.attempts;
-        let shown = match &verdict {
-            Verdict::Ended(end) => self.show(Status::Ended(end)).await,
-            Verdict::Retry { end, .. } if self.job.attempt < attempts => {
-                let attempt = self.job.attempt + 1;
-                self.show(Status::Waiting { why: &end.person, attempt, attempts }).await
-            }
-            Verdict::Retry { end, .. } => self.show(Status::Ended(end)).await,
-            Verdict::Dropped { .. } | Verdict::Joined(_) | Verdict::Parked | Verdict::LeaseLost => {
+        let is_known = self.comment.is_some();
+        match self.show(Status::Working { stage, base }).await {
+            // The work is worth more than the news of it, once there is a comment at all.
+            Err(halt) if is_known => {
+                tracing::warn!(?halt, "the status comment was not edited");
                 Ok(())
             }
-        };
-        if let Err(halt) = shown {
-            tracing::warn!(?halt, "people on the issue were not told how the job stands");
+            shown => shown,
         }
-        verdict
     }
 
     /// Writes the status comment, or edits it in place.
@@ -122,11 +104,7 @@ impl<'a> Desk<'a> {
                 // Somebody deleted it; a job without a visible state would be worse than a second comment.
                 Err(forge::Error::Missing { .. })
                     if self.own_comment(&identity.key).await? != Some(comment) => {}
-                // The work is worth more than the news of it.
-                Err(error) => {
-                    tracing::warn!(error = %chain(&error), "the status comment was not edited");
-                    return Ok(());
-                }
+                Err(error) => return Err(error.into()),
             }
         }
         let comment = self.place.forge.comment(repo, issue, &body).await?;
@@ -145,4 +123,94 @@ impl<'a> Desk<'a> {
             .find(|each| each.author.id == self.place.own_id && each.body.starts_with(&marker));
         Ok(own.map(|comment| comment.id))
     }
+}
+
+/// Shows how a job ended, or that it will be tried again, and passes the verdict on. An end of which people could not be
+/// told comes back as one that they have yet to be told of.
+pub(crate) async fn close(bot: &Bot, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Ended(_) | Verdict::Retry { .. } | Verdict::Unreachable { .. } => {}
+        Verdict::Untold { .. }
+        | Verdict::Dropped { .. }
+        | Verdict::Joined(_)
+        | Verdict::Parked
+        | Verdict::LeaseLost => return verdict,
+    }
+    // A worker that lost its lease says nothing more: the next one does.
+    let until = later(bot.clock.now(), bot.config.queue.lease);
+    if let Err(Error::LostLease { .. }) = bot.store.renew(lease, until).await {
+        return Verdict::LeaseLost;
+    }
+    match tell(bot, lease, verdict.clone()).await {
+        Ok(told) => told,
+        Err(halt) => match verdict {
+            Verdict::Ended(end) => untold(bot, job, end, &halt),
+            verdict => {
+                tracing::warn!(?halt, "people on the issue were not told how the job stands");
+                verdict
+            }
+        },
+    }
+}
+
+/// Tells people. The attempt may have given the job its key or its comment, so its row is read again.
+async fn tell(bot: &Bot, lease: &Lease, verdict: Verdict) -> Result<Verdict, Verdict> {
+    let Some(row) = bot.store.job(lease.job).await? else { return Ok(verdict) };
+    let job = row.job;
+    if let (Verdict::Ended(_), None) = (&verdict, &job.key) {
+        // Nobody knows of it yet, so there is no place to say how it ended.
+        return Err(verdict);
+    }
+    let place = bot.place(&job).await?;
+    let mut desk = Desk::new(bot, &place, &job, lease);
+    let attempts = bot.config.queue.attempts;
+    let verdict = match (verdict, &job.ready) {
+        // Whatever failed afterwards: there is something to review.
+        (Verdict::Ended(end), Some(ready)) if matches!(end.outcome, Outcome::Failed(_)) => {
+            let pull = run::own_pull(&place, &job, ready).await?;
+            let opened = pull.map(|pull| reply::opened(&pull, &place.settings.draft_prefix));
+            Verdict::Ended(opened.unwrap_or(end))
+        }
+        (verdict, _) => verdict,
+    };
+    match &verdict {
+        Verdict::Ended(end) => desk.show(Status::Ended(end)).await?,
+        Verdict::Retry { end, .. } => {
+            let attempt = job.attempt.saturating_add(1);
+            desk.show(Status::Waiting { why: &end.person, attempt, attempts }).await?;
+        }
+        Verdict::Unreachable { end, .. } => {
+            desk.show(Status::Unreachable { why: &end.person }).await?;
+        }
+        Verdict::Untold { .. }
+        | Verdict::Dropped { .. }
+        | Verdict::Joined(_)
+        | Verdict::Parked
+        | Verdict::LeaseLost => {}
+    }
+    Ok(verdict)
+}
+
+/// What becomes of an end of which people could not be told, for the reason in `halt`. What passes by itself or by an
+/// operator's hand is waited for as long as it takes, anything else as long as a forge that is out of reach.
+fn untold(bot: &Bot, job: &Job, end: End, halt: &Verdict) -> Verdict {
+    let (reason, why) = match halt {
+        Verdict::Ended(end) => (end.outcome, end.operator.clone()),
+        Verdict::Retry { end, why, .. }
+        | Verdict::Unreachable { end, why, .. }
+        | Verdict::Untold { end, why } => (end.outcome, why.clone()),
+        Verdict::LeaseLost => return Verdict::LeaseLost,
+        Verdict::Dropped { .. } | Verdict::Joined(_) | Verdict::Parked => return halt.clone(),
+    };
+    let is_worth_it = match reason {
+        Outcome::Failed(Failure::ForgeDown | Failure::ForgeAuth) => true,
+        Outcome::Failed(_) => job.is_patient(&bot.config.queue, bot.clock.now()),
+        // The repository is no longer the bot's to speak in.
+        Outcome::Refused(_) | Outcome::DraftPr | Outcome::NoFix(_) | Outcome::Cancelled => false,
+    };
+    if is_worth_it {
+        return Verdict::Untold { end, why };
+    }
+    tracing::error!(why, "people on the issue were not told how the job ended");
+    Verdict::Ended(end)
 }

@@ -53,6 +53,20 @@ impl Folder {
         cleared.map_err(std::io::Error::other)?
     }
 
+    /// Removes it with all that is in it, workspaces first.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub async fn remove(&self) -> std::io::Result<()> {
+        self.clear().await?;
+        let root = self.root.clone();
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(root)).await;
+        match removed.map_err(std::io::Error::other)? {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
     fn clear_blocking(&self) -> std::io::Result<()> {
         let runs = match std::fs::read_dir(self.runs()) {
             Ok(entries) => {

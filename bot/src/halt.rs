@@ -23,7 +23,7 @@ pub fn chain(error: &dyn StdError) -> String {
     text
 }
 
-/// The end of a job, for good or only if no further attempt is left.
+/// The end of a job, for good or only if nothing is left to try.
 fn halt(
     failure: Failure,
     error: &dyn StdError,
@@ -32,7 +32,21 @@ fn halt(
 ) -> Verdict {
     let why = chain(error);
     let end = reply::failed(failure, why.clone());
-    if may_retry { Verdict::Retry { why, end, after } } else { Verdict::Ended(end) }
+    match failure {
+        _ if !may_retry => Verdict::Ended(end),
+        // It is down for everybody, and nothing here is to blame.
+        Failure::ForgeDown => Verdict::Unreachable { why, end, after },
+        Failure::ForgeAuth
+        | Failure::ForgeDenied
+        | Failure::ForgeMissing
+        | Failure::ForgeAnswer
+        | Failure::BranchTaken
+        | Failure::Git
+        | Failure::ModelDown
+        | Failure::ModelAnswer
+        | Failure::Sandbox
+        | Failure::Internal => Verdict::Retry { why, end, after },
+    }
 }
 
 impl From<store::Error> for Verdict {

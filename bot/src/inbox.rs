@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use webhooks::{Accepted, Cause, Delivery, Event, InboxError};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
+use crate::input;
 use crate::job::Subject;
-use crate::store::{Kept, NewDelivery, Store};
+use crate::store::{Kept, NewDelivery, Sighting, Store};
 
 /// The door between the webhooks and the store.
 pub struct Inbox {
@@ -31,6 +32,7 @@ pub struct Inbox {
 impl webhooks::Inbox for Inbox {
     async fn accept(&self, delivery: Delivery, event: Event) -> Result<Accepted, InboxError> {
         let now = self.clock.now();
+        let sighting = self.sighting(&delivery.forge, &event);
         let (subject, note) = match self.subject(&delivery.forge, event) {
             Ok(subject) => (Some(subject), None),
             Err(why) => (None, Some(why.to_owned())),
@@ -41,8 +43,9 @@ impl webhooks::Inbox for Inbox {
             event: delivery.event,
             payload: delivery.payload,
             subject,
-            due: now + self.settle,
+            due: later(now, self.settle),
             note,
+            sighting,
         };
         match self.store.accept(&kept, now).await {
             Ok(Kept::Queued(_)) => {
@@ -60,6 +63,14 @@ impl webhooks::Inbox for Inbox {
 }
 
 impl Inbox {
+    /// How the issue read and whether the forge's label was on it.
+    fn sighting(&self, forge: &str, event: &Event) -> Option<Sighting> {
+        let Event::IssueSeen { seen: Some(seen), .. } = event else { return None };
+        let label = &self.forges.get(forge)?.label;
+        let has_label = seen.labels.iter().any(|each| each == label);
+        Some(Sighting { has_label, words: input::digest_of_words(&seen.title, &seen.body) })
+    }
+
     /// The issue to look at, or why there is none.
     fn subject(&self, forge: &str, event: Event) -> Result<Subject, &'static str> {
         let (repo, issue) = match event {

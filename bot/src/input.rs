@@ -1,21 +1,24 @@
-//! What steers a job, frozen when it was asked for: the issue, the comments of people with write access, and the
-//! repository's own files from the default branch. Later edits do not reach a running job; the digest says what it saw.
+//! What steers a job. What people say, the issue and the comments of those with write access, is frozen when a job is
+//! first worked on, for all attempts; the repository's own files come from the recorded base commit. Later edits reach
+//! no job; the digest says what it saw.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ask::Asked;
 use crate::forge::{self, Comment, Forge, Issue, Permission};
 use crate::job::{CommitId, RepoName};
+use crate::store::Sighting;
 
 /// Comments shown to the model at most, the newest.
 const COMMENTS: usize = 30;
 /// Characters of one text at most; a longer one is cut in the middle and says so.
 const TEXT_CHARS: usize = 20_000;
-/// Different commenters whose rights are asked for at most.
+/// Different commenters whose rights are asked for at most, besides whoever asked; a request each.
 const COMMENTERS: usize = 20;
 
 /// The frozen input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// The issue's title.
     pub title: String,
@@ -28,19 +31,22 @@ pub struct Input {
 }
 
 impl Input {
-    /// Cuts every text to its cap.
-    pub fn new(issue: &Issue, comments: &[Comment], instructions: Option<String>) -> Self {
-        let newest = comments.len().saturating_sub(COMMENTS);
+    /// What people say, every text cut to its cap.
+    pub fn new(issue: &Issue, comments: &[Comment]) -> Self {
         Self {
             title: cut(&issue.title),
             body: cut(&issue.body),
             comments: comments
                 .iter()
-                .skip(newest)
                 .map(|comment| (comment.author.login.clone(), cut(&comment.body)))
                 .collect(),
-            instructions: instructions.as_deref().map(cut),
+            instructions: None,
         }
+    }
+
+    /// The same with the repository's instructions, cut to their cap.
+    pub fn with_instructions(self, instructions: Option<String>) -> Self {
+        Self { instructions: instructions.as_deref().map(cut), ..self }
     }
 
     /// What the model is told: the issue's own words, and after them what goes with it.
@@ -60,24 +66,38 @@ impl Input {
 
     /// SHA-256 over every part with its length, and over the base commit; as hex.
     pub fn digest(&self, base: &CommitId) -> String {
-        let mut hasher = Sha256::new();
-        let mut part = |text: &str| {
-            hasher.update((text.len() as u64).to_be_bytes());
-            hasher.update(text.as_bytes());
-        };
-        part(&base.0);
-        part(&self.title);
-        part(&self.body);
+        let mut parts = vec![base.0.as_str(), &self.title, &self.body];
         for (login, text) in &self.comments {
-            part(login);
-            part(text);
+            parts.extend([login.as_str(), text]);
         }
-        part(self.instructions.as_deref().unwrap_or_default());
-        hex::encode(hasher.finalize())
+        parts.push(self.instructions.as_deref().unwrap_or_default());
+        digest(&parts)
     }
 }
 
-/// The comments that may steer the job: written before it was asked for, by people who may write to the repository.
+/// SHA-256 of an issue's own words, as hex.
+pub fn digest_of_words(title: &str, body: &str) -> String {
+    digest(&[title, body])
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for text in parts {
+        hasher.update((text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hex::encode(hasher.finalize())
+}
+
+/// Whether an issue reads as it did when the label was put on, as far as deliveries saw it then. Before a delivery that
+/// did not see the label, another text may have been asked for.
+pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting]) -> bool {
+    let words = digest_of_words(&issue.title, &issue.body);
+    sightings.iter().rev().take_while(|seen| seen.has_label).all(|seen| seen.words == words)
+}
+
+/// The comments that may steer the job: written before it was asked for, by people who may write to the repository. The
+/// newest are looked at first, so that no crowd of outsiders silences those who answer it; they come back in their order.
 ///
 /// # Errors
 /// The forge does not answer. A right that it does not tell is no right.
@@ -89,15 +109,15 @@ pub async fn trusted_comments(
     comments: Vec<Comment>,
 ) -> Result<Vec<Comment>, forge::Error> {
     let mut rights: Vec<(i64, bool)> = vec![(own_id, false)];
+    // The right to ask is the right to write, and the forge has confirmed it.
+    rights.extend(asked.by.as_ref().map(|by| (by.id, true)));
+    let limit = rights.len() + COMMENTERS;
     let mut trusted = Vec::new();
-    for comment in comments {
-        if comment.created_at > asked.at {
-            continue;
-        }
+    for comment in comments.into_iter().rev().filter(|comment| comment.created_at <= asked.at) {
         let known = rights.iter().find(|(id, _)| *id == comment.author.id).map(|(_, may)| *may);
         let may_write = match known {
             Some(may_write) => may_write,
-            None if rights.len() > COMMENTERS => false,
+            None if rights.len() >= limit => false,
             None => {
                 let may_write = match forge.permission(repo, &comment.author).await {
                     Ok(permission) => permission >= Permission::Write,
@@ -111,7 +131,11 @@ pub async fn trusted_comments(
         if may_write {
             trusted.push(comment);
         }
+        if trusted.len() == COMMENTS {
+            break;
+        }
     }
+    trusted.reverse();
     Ok(trusted)
 }
 

@@ -2,9 +2,13 @@
 
 use std::fmt;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 pub use webhooks::RepoName;
+
+use crate::clock::later;
+use crate::input::Input;
 
 /// A job's number in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -122,19 +126,32 @@ pub struct Job {
     pub key: Option<String>,
     /// Which ask on this issue it is, from 1; none until it has a key. It stands in the branch name.
     pub ask_number: Option<u32>,
+    /// The login of who asked; none for an operator, and until the job has a key.
+    pub asked_by: Option<String>,
     /// How often it has been claimed.
     pub attempt: u32,
     /// Its state.
     pub state: State,
     /// The status comment, once written.
     pub comment: Option<i64>,
+    /// What people say on the issue, once frozen.
+    pub input: Option<Input>,
     /// What stands ready to be published, once the gate has passed it.
     pub ready: Option<Ready>,
     /// The draft pull request's number, once opened.
     pub pull: Option<u64>,
+    /// Since when it waits for its forge, if it ever had to.
+    pub waiting_since: Option<DateTime<Utc>>,
+    /// How it ended, if people have not been told yet.
+    pub untold: Option<End>,
 }
 
 impl Job {
+    /// Whether it may go on waiting for its forge.
+    pub fn is_patient(&self, queue: &config::Queue, now: DateTime<Utc>) -> bool {
+        self.waiting_since.is_none_or(|since| now < later(since, queue.forge_patience))
+    }
+
     /// What asked for it; none until it has a key.
     pub fn ask(&self) -> Option<Ask> {
         self.key.as_deref()?.rsplit_once('@')?.1.parse().ok()
@@ -278,8 +295,12 @@ pub enum Rule {
     PullsDisabled,
     /// The issue was closed before the draft was opened.
     IssueClosed,
+    /// The number is a pull request's.
+    PullRequest,
     /// The issue is locked.
     IssueLocked,
+    /// The issue's title or text was changed after the label was put on.
+    IssueChanged,
     /// Whoever added the label may not write to the repository.
     AdderCannotWrite,
     /// Who added the label could not be established.

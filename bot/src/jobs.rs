@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use crate::job::State;
+use crate::job::{End, State};
 use crate::reply;
 use crate::store::Row;
 
@@ -47,12 +47,9 @@ pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
 pub fn json(rows: &[Row]) -> Value {
     rows.iter()
         .map(|row| {
-            let end = match &row.job.state {
-                State::Ended { end } => Some(json!({
-                    "person": end.person, "operator": end.operator, "next": end.next,
-                })),
-                State::Queued | State::Running { .. } => None,
-            };
+            let end = ended(row).map(
+                |end| json!({ "person": end.person, "operator": end.operator, "next": end.next }),
+            );
             json!({
                 "job": row.job.id,
                 "forge": row.job.subject.forge,
@@ -75,11 +72,19 @@ pub fn json(rows: &[Row]) -> Value {
         .collect()
 }
 
-fn state(row: &Row) -> String {
+/// How it ended, whether or not people have been told.
+fn ended(row: &Row) -> Option<&End> {
     match &row.job.state {
-        State::Queued => "queued".into(),
-        State::Running { stage } => format!("running({})", stage.name()),
-        State::Ended { end } => end.outcome.to_string(),
+        State::Ended { end } => Some(end),
+        State::Queued | State::Running { .. } => row.job.untold.as_ref(),
+    }
+}
+
+fn state(row: &Row) -> String {
+    match (ended(row), &row.job.state) {
+        (Some(end), _) => end.outcome.to_string(),
+        (None, State::Running { stage }) => format!("running({})", stage.name()),
+        (None, State::Queued | State::Ended { .. }) => "queued".into(),
     }
 }
 
@@ -91,7 +96,11 @@ fn next(row: &Row, now: DateTime<Utc>) -> String {
             } else {
                 "due".into()
             };
-            row.last_error.as_ref().map_or(due.clone(), |why| format!("{due}, after: {why}"))
+            let what = match &row.job.untold {
+                Some(_) => format!("people have not been told; {due}"),
+                None => due,
+            };
+            row.last_error.as_ref().map_or(what.clone(), |why| format!("{what}, after: {why}"))
         }
         State::Running { .. } => String::new(),
         State::Ended { end } => match row.job.pull {
@@ -128,11 +137,15 @@ mod tests {
                 subject,
                 key: None,
                 ask_number: None,
+                asked_by: None,
                 attempt: 1,
                 state,
                 comment: None,
+                input: None,
                 ready: None,
                 pull: None,
+                waiting_since: None,
+                untold: None,
             },
             base: None,
             digest: None,

@@ -6,6 +6,7 @@
 pub mod ask;
 pub mod bot;
 pub mod checkout;
+pub mod clean_up;
 pub mod clock;
 mod desk;
 pub mod doctor;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bot::bot::{Bot, check_window, prove, workshop};
@@ -31,6 +32,10 @@ made; 4 the gate or another rule refused; 5 `doctor` found something that must b
 
 /// Columns of a table: as wide as most terminals are today, and no line of a log breaks.
 const WIDTH: usize = 160;
+
+/// How long work that nothing can stop, such as a fetch, is waited for at the end. What it leaves half done is cleared
+/// by the next one.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
 enum Commands {
@@ -129,7 +134,9 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return told(&anyhow::Error::from(error).context("cannot start")),
     };
-    runtime.block_on(run(arguments)).unwrap_or_else(|error| told(&error))
+    let done = runtime.block_on(run(arguments));
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    done.unwrap_or_else(|error| told(&error))
 }
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
@@ -204,9 +211,16 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
     let job = bot.store.ask(&issue, &key, now).await?;
     let worker = bot.worker(format!("{}-run", std::process::id()));
     let stop = Stop::default();
+    let working = serve::until_ended(&bot, &worker, job, &stop);
+    tokio::pin!(working);
     let ended = tokio::select! {
-        ended = serve::until_ended(&bot, &worker, job, &stop) => ended?,
-        () = quit() => anyhow::bail!("stopped; job {job} waits for `hyla serve`"),
+        ended = &mut working => ended?,
+        () = quit() => {
+            // The job parks, so that the attempt does not count.
+            stop.stop();
+            let parked = tokio::time::timeout(bot.config.server.shutdown_grace, working).await;
+            parked.context("the job did not park in time")??
+        }
     };
     say(&format!("{}\n{}\n", ended.person, ended.next))?;
     Ok(match ended.outcome {

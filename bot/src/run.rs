@@ -8,7 +8,7 @@ use crate::bot::{Bot, Place};
 use crate::checkout::Base;
 use crate::desk::Desk;
 use crate::evidence::Evidence;
-use crate::forge::{Issue, NewDraft, Permission};
+use crate::forge::{self, Issue, NewDraft, Permission, Pull};
 use crate::halt;
 use crate::input::{self, Input};
 use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
@@ -22,33 +22,32 @@ use crate::workshop::{self, Task, Worked};
 /// Branch names tried at most for one ask.
 const BRANCHES_TRIED: u32 = 20;
 
-/// Carries one job as far as it goes, and shows people where that is.
+/// Carries one job as far as it goes. What people read of its end is the desk's business.
 pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-    let place = match bot.place(job).await {
-        Ok(place) => place,
-        Err(halt) => return halt,
-    };
-    let mut desk = Desk::new(bot, &place, job, lease);
-    let verdict = tokio::select! {
+    tokio::select! {
         biased;
         () = stop.stopped() => Verdict::Parked,
-        end = story(bot, &place, job, &mut desk) => end.map_or_else(|halt| halt, Verdict::Ended),
-    };
-    bot.tidy_up(job.id).await;
-    desk.close(verdict).await
+        end = story(bot, job, lease) => end.map_or_else(|halt| halt, Verdict::Ended),
+    }
 }
 
-async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<End, Verdict> {
-    let seen = look(bot, place, job, desk).await?;
+async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
+    if let (Some(end), Some(_key)) = (&job.untold, &job.key) {
+        return Ok(end.clone());
+    }
+    let place = &bot.place(job).await?;
+    let desk = &mut Desk::new(bot, place, job, lease);
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
+    let seen = look(bot, place, job, desk).await?;
     let default_branch = admit(place, job, &seen).await?;
-    let branch = free_branch(bot, place, job, desk).await?;
+    let words = freeze(bot, place, job, desk, &seen).await?;
+    let branch = free_branch(bot, place, job, desk, &default_branch).await?;
 
     desk.enter(Stage::Checkout, None).await?;
     let base = fetch(bot, place, job, &default_branch).await?;
-    let task = freeze(bot, place, job, desk, &seen, &base).await?;
+    let task = task(bot, job, desk, words, &base).await?;
 
     desk.enter(Stage::Session, Some(&base.commit)).await?;
     let folder = bot.folder(job.id).make().await?;
@@ -69,7 +68,6 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     desk.enter(Stage::Publish, Some(&base.commit)).await?;
     let made = Made { branch, base, worked, patch, evidence };
     let ready = prepare(bot, job, desk, &task, &made).await?;
-    look(bot, place, job, desk).await?;
     open_draft(bot, place, job, desk, &ready).await
 }
 
@@ -95,6 +93,7 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
             Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
+            Still::Pull => Err(refuse(Rule::PullRequest, "the number is a pull request's")),
             Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
         };
     }
@@ -104,7 +103,8 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         Look::Asked(asked) => (asked, None),
     };
     let key = job::key(&job.subject, &asked.ask);
-    match bot.store.identify(desk.lease, &key, bot.clock.now()).await? {
+    let asked_by = asked.by.as_ref().map(|by| by.login.as_str());
+    match bot.store.identify(desk.lease, &key, asked_by, bot.clock.now()).await? {
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
@@ -148,16 +148,38 @@ async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base
     Ok(bot.mirrors.fetch(&place.name, repo, &place.forge.remote(repo), branch).await?)
 }
 
-/// Freezes what steers the job: from here on, edits on the forge do not reach it.
+/// Freezes what people say: from here on, edits on the forge reach neither this attempt nor a later one. An issue that
+/// was edited since the label was put on is not what was asked for.
 async fn freeze(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
     seen: &Seen,
+) -> Result<Input, Verdict> {
+    if let Some(words) = &job.input {
+        return Ok(words.clone());
+    }
+    if !input::is_as_labelled(&seen.issue, &bot.store.sightings(job.id).await?) {
+        return Err(refuse(Rule::IssueChanged, "its words differ from those of the delivery"));
+    }
+    let (repo, forge) = (&job.subject.repo, place.forge.as_ref());
+    let comments = forge.comments(repo, job.subject.issue).await?;
+    let comments =
+        input::trusted_comments(forge, repo, &seen.asked, place.own_id, comments).await?;
+    let words = Input::new(&seen.issue, &comments);
+    bot.store.note_words(desk.lease, &words).await?;
+    Ok(words)
+}
+
+/// Puts what people say together with what the repository says at the base commit.
+async fn task(
+    bot: &Bot,
+    job: &Job,
+    desk: &Desk<'_>,
+    words: Input,
     base: &Base,
 ) -> Result<Task, Verdict> {
-    let repo = &job.subject.repo;
     let repo_file = match workshop::repo_file(base).await? {
         Ok(file) => file,
         Err(error) => return Err(refuse(Rule::RepositoryFile, &error.to_string())),
@@ -165,15 +187,11 @@ async fn freeze(
     if repo_file.enabled == Some(false) {
         return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
     }
-    let comments = place.forge.comments(repo, job.subject.issue).await?;
-    let comments =
-        input::trusted_comments(place.forge.as_ref(), repo, &seen.asked, place.own_id, comments)
-            .await?;
-    let instructions = workshop::instructions(base).await?;
-    let input = Input::new(&seen.issue, &comments, instructions);
+    let input = words.with_instructions(workshop::instructions(base).await?);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;
-    let server_command = bot.config.test_command(&repo.to_string()).map(str::to_owned);
+    let repo = job.subject.repo.to_string();
+    let server_command = bot.config.test_command(&repo).map(str::to_owned);
     Ok(Task { input, digest, repo_file, server_command })
 }
 
@@ -224,19 +242,23 @@ async fn prepare(
     Ok(ready)
 }
 
-/// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job. It
-/// is chosen before the session, so that a forge that does not answer costs no session.
+/// The first branch name of this ask that nobody uses or has used: a lost database must not lead to the branch of an
+/// earlier job, nor to its pull request, which keeps the name of a branch that is gone. It is chosen before the session,
+/// so that a forge that does not answer costs no session.
 async fn free_branch(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
+    base: &str,
 ) -> Result<String, Verdict> {
-    let prefix = &bot.config.publish.branch_prefix;
+    let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
     let first = desk.ask_number();
-    for number in first..first + BRANCHES_TRIED {
+    for number in first..first.saturating_add(BRANCHES_TRIED) {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
-        if place.forge.branch_head(&job.subject.repo, &branch).await?.is_none() {
+        if place.forge.branch_head(repo, &branch).await?.is_none()
+            && place.forge.pull_by_head(repo, base, &branch).await?.is_none()
+        {
             return Ok(branch);
         }
     }
@@ -244,21 +266,22 @@ async fn free_branch(
     Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
 }
 
-/// Pushes and opens the draft, or finds that an earlier attempt did.
+/// Pushes and opens the draft. An earlier attempt may have done so already, and its draft may have been merged and have
+/// closed the issue since; so the draft is looked for first, and the ask need stand only where there is none.
 async fn open_draft(
     bot: &Bot,
     place: &Place,
     job: &Job,
-    desk: &Desk<'_>,
+    desk: &mut Desk<'_>,
     ready: &Ready,
 ) -> Result<End, Verdict> {
-    let repo = &job.subject.repo;
     // Whoever lost the lease learns it here, before anything is published.
     bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
-    let earlier = place.forge.pull_by_head(repo, &ready.base_branch, &ready.branch).await?;
-    let pull = match earlier {
-        Some(pull) if pull.author == place.own_id => pull,
-        Some(_) | None => {
+    let pull = match own_pull(place, job, ready).await? {
+        Some(pull) => pull,
+        None => {
+            look(bot, place, job, desk).await?;
+            let repo = &job.subject.repo;
             let mirror = bot.mirrors.existing(&place.name, repo)?;
             let prefix = &bot.config.publish.branch_prefix;
             publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))
@@ -274,6 +297,17 @@ async fn open_draft(
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
     Ok(reply::opened(&pull, &place.settings.draft_prefix))
+}
+
+/// The pull request that the job has opened, in whatever state it is.
+pub(crate) async fn own_pull(
+    place: &Place,
+    job: &Job,
+    ready: &Ready,
+) -> Result<Option<Pull>, forge::Error> {
+    let (base, head) = (&ready.base_branch, &ready.branch);
+    let found = place.forge.pull_by_head(&job.subject.repo, base, head).await?;
+    Ok(found.filter(|pull| pull.author == place.own_id))
 }
 
 fn refuse(rule: Rule, detail: &str) -> Verdict {

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use webhooks::{Dialect, Hook};
 
 use crate::bot::Bot;
+use crate::clean_up;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
 use crate::worker::{Stop, Worker};
@@ -27,7 +28,7 @@ const IDLE: Duration = Duration::from_millis(500);
 /// Serves webhooks and works on jobs until `quit` is ready; then running jobs park.
 ///
 /// # Errors
-/// The address cannot be listened on, or a webhook secret is unusable.
+/// The address cannot be listened on, a webhook secret is unusable, or a part of the service ended by itself.
 pub async fn serve(
     bot: Arc<Bot>,
     secrets: &Secrets,
@@ -40,26 +41,38 @@ pub async fn serve(
         .with_context(|| format!("cannot listen on `{address}`"))?;
     tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
     let stop = Stop::default();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::<anyhow::Result<()>>::new();
     for number in 1..=bot.config.queue.workers {
         let worker = bot.worker(format!("{}-{number}", std::process::id()));
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        tasks.spawn(async move { worker.run(bot.as_ref(), &stop).await });
+        tasks.spawn(async move {
+            worker.run(bot.as_ref(), &stop).await;
+            Ok(())
+        });
     }
+    tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move {
+            clean_up::run(&bot, &stop).await;
+            Ok(())
+        }
+    });
     tasks.spawn({
         let stop = stop.clone();
         async move {
-            let graceful = axum::serve(listener, router)
-                .with_graceful_shutdown(async move { stop.stopped().await });
-            if let Err(error) = graceful.await {
-                tracing::error!(%error, "the webhook side ended");
-            }
+            let limits = webhooks::Limits::default();
+            webhooks::serve(listener, router, limits, stop.stopped()).await;
+            Ok(())
         }
     });
-    tokio::select! {
-        () = quit => tracing::info!("stopping; running jobs park"),
-        _ = tasks.join_next() => tracing::error!("a part of the service ended by itself; stopping"),
-    }
+    let ended = tokio::select! {
+        () = quit => {
+            tracing::info!("stopping; running jobs park");
+            Ok(())
+        }
+        // Whoever watches the service starts it again after an error, and only then.
+        part = tasks.join_next() => Err(broken(part)),
+    };
     stop.stop();
     let grace = bot.config.server.shutdown_grace;
     let parked =
@@ -70,13 +83,23 @@ pub async fn serve(
             humantime::format_duration(grace)
         );
     }
-    Ok(())
+    ended
+}
+
+/// A part of the service that ended though nobody had told it to.
+fn broken(part: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Error {
+    let cause = match part {
+        Some(Ok(Err(error))) => error,
+        Some(Err(error)) => error.into(),
+        Some(Ok(Ok(()))) | None => anyhow::anyhow!("it gave no reason"),
+    };
+    cause.context("a part of the service ended by itself")
 }
 
 /// Works until one job has ended. Jobs that are due before it are worked on as well.
 ///
 /// # Errors
-/// The database failed, or the job is gone: nobody could be found who asked for it.
+/// The database failed, it was time to stop, or the job is gone: nobody could be found who asked for it.
 pub async fn until_ended(
     bot: &Bot,
     worker: &Worker,
@@ -90,8 +113,14 @@ pub async fn until_ended(
             return Ok(end);
         }
         bot.health()?;
+        if stop.is_stopped() {
+            bail!("stopped; job {job} waits for `hyla serve`");
+        }
         if !worker.step(bot, stop).await? {
-            tokio::time::sleep(IDLE).await;
+            tokio::select! {
+                () = stop.stopped() => {}
+                () = tokio::time::sleep(IDLE) => {}
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
 use crate::halt::chain;
 use crate::job::{End, Failure, Job, JobId, Outcome};
 use crate::reply;
@@ -54,10 +55,17 @@ impl Stop {
 }
 
 /// What a job's work came to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Verdict {
     /// It ended.
     Ended(End),
+    /// It ended, and people have yet to be told.
+    Untold {
+        /// How.
+        end: End,
+        /// Why they could not be told, for the operator.
+        why: String,
+    },
     /// Nobody asked for anything.
     Dropped {
         /// Why, for the operator.
@@ -72,6 +80,15 @@ pub enum Verdict {
         /// How the job ends if this was the last attempt.
         end: End,
         /// How long somebody asked to wait.
+        after: Option<Duration>,
+    },
+    /// The forge is out of reach. That uses up no attempt.
+    Unreachable {
+        /// For the operator.
+        why: String,
+        /// How the job ends if it has waited long enough.
+        end: End,
+        /// How long the forge asked to wait.
         after: Option<Duration>,
     },
     /// It was stopped and can be claimed again.
@@ -91,9 +108,13 @@ impl Verdict {
         };
         match self {
             Self::Ended(own) => Self::Ended(end(own)),
+            Self::Untold { end: own, why } => Self::Untold { end: end(own), why: change(&why) },
             Self::Dropped { why } => Self::Dropped { why: change(&why) },
             Self::Retry { why, end: own, after } => {
                 Self::Retry { why: change(&why), end: end(own), after }
+            }
+            Self::Unreachable { why, end: own, after } => {
+                Self::Unreachable { why: change(&why), end: end(own), after }
             }
             Self::Joined(_) | Self::Parked | Self::LeaseLost => self,
         }
@@ -109,8 +130,9 @@ pub trait Work: Send + Sync {
     fn may_claim(&self) -> bool {
         true
     }
-    /// Tells people of an end that the worker decided on by itself.
-    async fn gave_up(&self, job: &Job, lease: &Lease, end: &End);
+    /// Clears up after an attempt, whatever became of it, and tells people how the job stands. The verdict comes back
+    /// changed where they could not be told of an end.
+    async fn close(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict;
 }
 
 /// One worker of the queue.
@@ -138,21 +160,14 @@ impl Worker {
             return Ok(false);
         }
         let now = self.clock.now();
-        let Some((job, lease)) = self.store.claim(&self.name, now, now + self.queue.lease).await?
+        let Some((job, lease)) =
+            self.store.claim(&self.name, now, later(now, self.queue.lease)).await?
         else {
             return Ok(false);
         };
         let span = tracing::info_span!("job", job.id = %job.id, issue = %job.subject, attempt = job.attempt);
         async {
-            let verdict = if job.attempt > self.queue.attempts {
-                // Its worker died each time before it could say how the attempt ended.
-                let end =
-                    reply::failed(Failure::Internal, "every attempt ended without a word".into());
-                work.gave_up(&job, &lease, &end).await;
-                Verdict::Ended(end)
-            } else {
-                self.attempt(work, &job, &lease, stop).await
-            };
+            let verdict = self.held(work, &job, &lease, stop).await;
             self.settle(&job, &lease, verdict).await
         }
         .instrument(span)
@@ -191,9 +206,9 @@ impl Worker {
     }
 
     /// Runs the job under a heartbeat.
-    async fn attempt(&self, work: &dyn Work, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
+    async fn held(&self, work: &dyn Work, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
         let stop = stop.child();
-        let job_done = std::panic::AssertUnwindSafe(work.job(job, lease, &stop)).catch_unwind();
+        let job_done = self.attempt(work, job, lease, &stop);
         tokio::pin!(job_done);
         let mut beat = tokio::time::interval(self.queue.heartbeat);
         beat.tick().await;
@@ -202,14 +217,9 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                verdict = &mut job_done => {
-                    return verdict.unwrap_or_else(|_| {
-                        let end = reply::failed(Failure::Internal, "the job panicked; the log has the place".into());
-                        Verdict::Retry { why: end.operator.clone(), end, after: None }
-                    });
-                }
+                verdict = &mut job_done => return verdict,
                 _ = beat.tick() => {
-                    match self.store.renew(lease, self.clock.now() + self.queue.lease).await {
+                    match self.store.renew(lease, later(self.clock.now(), self.queue.lease)).await {
                         Ok(()) => held_until = tokio::time::Instant::now() + self.queue.lease,
                         Err(store::Error::LostLease { .. }) => return Verdict::LeaseLost,
                         Err(error) => {
@@ -221,6 +231,37 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// One attempt and what is said of it. A panic in either is caught.
+    async fn attempt(&self, work: &dyn Work, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
+        let is_owed = job.untold.is_some() && job.key.is_some();
+        let verdict = if job.attempt > self.queue.attempts && !is_owed {
+            // Its worker died each time before it could say how the attempt ended.
+            let why = "every attempt ended without a word";
+            Verdict::Ended(reply::failed(Failure::Internal, why.into()))
+        } else {
+            let worked = AssertUnwindSafe(work.job(job, lease, stop)).catch_unwind().await;
+            worked.unwrap_or_else(|_| {
+                let why = "the job panicked; the log has the place".to_owned();
+                let end = reply::failed(Failure::Internal, why.clone());
+                Verdict::Retry { why, end, after: None }
+            })
+        };
+        let verdict = self.decided(job, verdict);
+        let closed = AssertUnwindSafe(work.close(job, lease, verdict.clone())).catch_unwind().await;
+        closed.unwrap_or(verdict)
+    }
+
+    /// The verdict, or the end where nothing is left to try.
+    fn decided(&self, job: &Job, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::Retry { end, .. } if job.attempt >= self.queue.attempts => Verdict::Ended(end),
+            Verdict::Unreachable { end, .. } if !job.is_patient(&self.queue, self.clock.now()) => {
+                Verdict::Ended(end)
+            }
+            verdict => verdict,
         }
     }
 
@@ -236,13 +277,21 @@ impl Worker {
                 tracing::info!(other = %other, "another job answers this already");
                 Ok(())
             }
-            Verdict::Retry { end, .. } if job.attempt >= self.queue.attempts => {
-                self.end(lease, &end).await
+            Verdict::Untold { end, why } => {
+                let wait = self.wait(self.outage(job), None);
+                let outcome = end.outcome.to_string();
+                tracing::warn!(outcome, why, wait = %shown(wait), "ended, and people will be told later");
+                self.store.owe(lease, &end, later(now, wait), &why, now).await
             }
             Verdict::Retry { why, after, .. } => {
-                let wait = after.unwrap_or_default().max(self.backoff(job.attempt));
-                tracing::warn!(why, wait = %humantime::format_duration(wait), "will be tried again");
-                self.store.retry(lease, now + wait, &why).await
+                let wait = self.wait(self.backoff(job.attempt), after);
+                tracing::warn!(why, wait = %shown(wait), "will be tried again");
+                self.store.retry(lease, later(now, wait), &why).await
+            }
+            Verdict::Unreachable { why, after, .. } => {
+                let wait = self.wait(self.outage(job), after);
+                tracing::warn!(why, wait = %shown(wait), "waits for the forge");
+                self.store.wait(lease, later(now, wait), &why, now).await
             }
             Verdict::Parked => {
                 tracing::info!("parked");
@@ -270,9 +319,24 @@ impl Worker {
         self.store.end(lease, end, self.clock.now()).await
     }
 
-    /// Doubles with each attempt, up to the limit.
+    /// At least so long, or as long as somebody asked for; nobody outside decides for how long a job lies still.
+    fn wait(&self, least: Duration, asked: Option<Duration>) -> Duration {
+        least.max(asked.unwrap_or_default()).min(self.queue.backoff_limit)
+    }
+
+    /// Doubles with each attempt.
     fn backoff(&self, attempt: u32) -> Duration {
         let factor = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.queue.backoff.saturating_mul(factor).min(self.queue.backoff_limit)
+        self.queue.backoff.saturating_mul(factor)
     }
+
+    /// As long as the forge has been out of reach, which doubles the wait each time.
+    fn outage(&self, job: &Job) -> Duration {
+        let since = job.waiting_since.and_then(|since| (self.clock.now() - since).to_std().ok());
+        since.unwrap_or_default().max(self.queue.backoff)
+    }
+}
+
+fn shown(wait: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(wait)
 }

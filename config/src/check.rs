@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::{Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session};
+use crate::{
+    CleanUp, Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session,
+};
 
 /// A key and what is wrong with it.
 type Wrong = (String, String);
@@ -13,6 +15,9 @@ type Checked = Result<(), Wrong>;
 
 /// Bytes of the memory page; anything below cannot hold a program.
 const SMALLEST_BYTES: u64 = 4096;
+
+/// Nothing here is meant to take longer, and sums of far longer times overflow.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 pub(crate) fn config(config: &Config) -> Checked {
     need(config.data_dir.is_absolute(), "data_dir", "it must be an absolute path")?;
@@ -26,7 +31,8 @@ pub(crate) fn config(config: &Config) -> Checked {
     sandbox(&config.sandbox, &config.data_dir)?;
     evidence(&config.evidence)?;
     gate(&config.gate)?;
-    publish(&config.publish)
+    publish(&config.publish)?;
+    clean_up(&config.clean_up)
 }
 
 fn need(holds: bool, key: &str, reason: &str) -> Checked {
@@ -34,7 +40,13 @@ fn need(holds: bool, key: &str, reason: &str) -> Checked {
 }
 
 fn positive(time: Duration, key: &str) -> Checked {
-    need(!time.is_zero(), key, "it must be longer than nothing")
+    need(!time.is_zero(), key, "it must be longer than nothing")?;
+    limited(time, key)
+}
+
+/// No calendar and no clock of this program ends within it.
+fn limited(time: Duration, key: &str) -> Checked {
+    need(time <= LONGEST, key, "it must be at most a year")
 }
 
 fn server(server: &Server) -> Checked {
@@ -115,6 +127,10 @@ fn queue(queue: &Queue) -> Checked {
     need((1..=64).contains(&queue.workers), "queue.workers", "it must be from 1 to 64")?;
     need(queue.lease >= Duration::from_secs(3), "queue.lease", "it must be at least 3s")?;
     positive(queue.heartbeat, "queue.heartbeat")?;
+    limited(queue.lease, "queue.lease")?;
+    limited(queue.backoff_limit, "queue.backoff_limit")?;
+    limited(queue.forge_patience, "queue.forge_patience")?;
+    limited(queue.settle, "queue.settle")?;
     need(
         queue.heartbeat <= queue.lease / 3,
         "queue.heartbeat",
@@ -135,6 +151,7 @@ fn model(model: &Model) -> Checked {
     positive(model.connect_timeout, "model.connect_timeout")?;
     positive(model.idle_timeout, "model.idle_timeout")?;
     positive(model.turn_timeout, "model.turn_timeout")?;
+    limited(model.retry_after_limit, "model.retry_after_limit")?;
     need((1..=20).contains(&model.attempts), "model.attempts", "it must be from 1 to 20")
 }
 
@@ -170,6 +187,7 @@ fn session(session: &Session) -> Checked {
         "it must be from 1 to 100000",
     )?;
     positive(session.bash_timeout, "session.bash_timeout")?;
+    limited(session.bash_timeout_limit, "session.bash_timeout_limit")?;
     need(
         session.bash_timeout <= session.bash_timeout_limit,
         "session.bash_timeout",
@@ -327,4 +345,12 @@ fn publish(publish: &Publish) -> Checked {
         "publish.body_chars",
         "it must be from 2000 to 65536, the largest text that forges take",
     )
+}
+
+fn clean_up(clean_up: &CleanUp) -> Checked {
+    let (minute, day) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
+    need(clean_up.every >= minute, "clean_up.every", "it must be at least a minute")?;
+    limited(clean_up.every, "clean_up.every")?;
+    need(clean_up.deliveries >= day, "clean_up.deliveries", "it must be at least a day")?;
+    need(clean_up.jobs >= day, "clean_up.jobs", "it must be at least a day")
 }

@@ -4,6 +4,7 @@
 //! This crate imports nothing of ours. The other libraries take their own options; `bot` converts.
 
 mod check;
+mod clean_up;
 mod evidence;
 mod forge;
 mod gate;
@@ -19,6 +20,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use clean_up::CleanUp;
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
 pub use gate::Gate;
@@ -72,6 +74,9 @@ pub struct Config {
     /// Commits, branches and pull requests.
     #[serde(default)]
     pub publish: Publish,
+    /// What the service forgets, and when.
+    #[serde(default)]
+    pub clean_up: CleanUp,
 }
 
 impl Default for Config {
@@ -88,6 +93,7 @@ impl Default for Config {
             evidence: Evidence::default(),
             gate: Gate::default(),
             publish: Publish::default(),
+            clean_up: CleanUp::default(),
         }
     }
 }

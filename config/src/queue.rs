@@ -24,6 +24,10 @@ pub struct Queue {
     /// The longest wait between two attempts.
     #[serde(with = "humantime_serde")]
     pub backoff_limit: Duration,
+    /// How long a job waits at most, in all, for a forge that is out of reach; that uses up no attempt. People are told of
+    /// an end for as long as it takes.
+    #[serde(with = "humantime_serde")]
+    pub forge_patience: Duration,
     /// How long the worker waits for more webhooks of the same issue before it looks at it.
     #[serde(with = "humantime_serde")]
     pub settle: Duration,
@@ -38,6 +42,7 @@ impl Default for Queue {
             attempts: 3,
             backoff: Duration::from_secs(30),
             backoff_limit: Duration::from_secs(600),
+            forge_patience: Duration::from_secs(24 * 3600),
             settle: Duration::from_secs(1),
         }
     }

@@ -25,6 +25,8 @@ fn an_error_names_file_key_and_reason() {
         ("[queue]\nworkers = \"two\"", "`queue.workers`", "invalid type"),
         ("[queue]\nworkers = 0", "`queue.workers`", "from 1 to 64"),
         ("[queue]\nheartbeat = \"30s\"", "`queue.heartbeat`", "third"),
+        ("[queue]\nsettle = \"9000years\"", "`queue.settle`", "a year"),
+        ("[session]\nwall_time = \"500years\"", "`session.wall_time`", "a year"),
         ("[queue]\nlease = \"soon\"", "`queue.lease`", "expected a duration"),
         ("[server]\nlisten = \"here\"", "`server.listen`", "line 2"),
         ("data_dir = \"data\"", "`data_dir`", "absolute"),
@@ -41,6 +43,7 @@ fn an_error_names_file_key_and_reason() {
         ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
         ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
         ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),
+        ("[clean_up]\njobs = \"1h\"", "`clean_up.jobs`", "a day"),
         ("[publish]\nbranch_prefix = \"\"", "`publish.branch_prefix`", "plain start"),
         ("[publish]\nbody_chars = 70000", "`publish.body_chars`", "65536"),
         (

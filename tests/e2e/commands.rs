@@ -7,7 +7,7 @@ use std::time::Duration;
 use bot::forge::Permission;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests::forge::{Dialect, FakeForge};
+use tests::forge::{Dialect, FakeForge, Fault, Matcher};
 use tests::house::{
     WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
@@ -288,6 +288,77 @@ async fn run_works_on_one_issue_without_a_label() {
         "{}",
         wrong.stderr
     );
+    outside.forge.assert_clean();
+}
+
+#[tokio::test]
+async fn run_that_is_interrupted_gives_its_job_back_uncounted() {
+    let sleep = Call { name: "Bash".into(), arguments: r#"{"command": "sleep 4721"}"#.into() };
+    let mut recording = demo_recording();
+    recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
+    let outside = outside_with(recording).await;
+    let repo = "acme/hours".parse().expect("that is a name");
+    let (title, body) = demo_issue();
+    let issue = outside.forge.person("ann").open_issue(&repo, title, body, &[]).await;
+    let subject = format!("main:acme/hours#{issue}");
+    let running = Command::new(hyla_binary())
+        .args(["run", "--config", &outside.file, &subject])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    until("the agent sleeps", || lives("sleep 4721")).await;
+    send(&running, Signal::SIGINT);
+    let ended = tokio::time::timeout(PATIENCE, running.wait_with_output()).await;
+    let ended = ended.expect("it stops").expect("it is ours");
+    let words = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && words.contains("waits for `hyla serve`"), "{words}");
+    assert!(!lives("sleep 4721"));
+    let jobs = hyla(&["jobs", "--config", &outside.file, "--json"]).await;
+    let jobs: serde_json::Value = serde_json::from_str(&jobs.stdout).expect("it is JSON");
+    assert_eq!((jobs[0]["state"].as_str(), jobs[0]["attempt"].as_u64()), (Some("queued"), Some(0)));
+    outside.forge.assert_clean();
+}
+
+#[tokio::test]
+async fn a_service_stops_though_a_fetch_does_not() {
+    let outside = outside().await;
+    let repo = "acme/hours".parse().expect("that is a name");
+    let fetch = Matcher::new("POST", "/acme/hours.git/git-upload-pack");
+    outside.forge.fault(fetch, Fault::Hang, usize::MAX);
+    let mut service = Command::new(hyla_binary())
+        .args(["serve", "--config", &outside.file])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", outside.port)).is_ok()).await;
+    let hook = format!("http://127.0.0.1:{}/hooks/main", outside.port);
+    outside.forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+    let (title, body) = demo_issue();
+    outside.forge.person("ann").open_issue(&repo, title, body, &["hyla"]).await;
+    until("the fetch hangs", || {
+        outside.forge.requests().iter().any(|request| request.path.ends_with("git-upload-pack"))
+    })
+    .await;
+    send(&service, Signal::SIGTERM);
+    let status = tokio::time::timeout(PATIENCE, service.wait()).await.expect("it stops");
+    assert!(status.expect("it is ours").success());
+}
+
+#[tokio::test]
+async fn run_leaves_a_pull_request_alone() {
+    let outside = outside().await;
+    let repo = "acme/hours".parse().expect("that is a name");
+    let ann = outside.forge.person("ann");
+    ann.commit(&repo, "topic", [("a.txt", "a\n")]);
+    let pull = ann.open_pull(&repo, "Mine", "topic", "main").await;
+    let ran = hyla(&["run", "--config", &outside.file, &format!("main:acme/hours#{pull}")]).await;
+    assert_eq!(ran.code, Some(4), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("this is a pull request"), "{}", ran.stdout);
+    assert_eq!(outside.forge.pulls(&repo).len(), 1);
     outside.forge.assert_clean();
 }
 

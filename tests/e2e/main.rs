@@ -1,5 +1,6 @@
 //! Stories of the whole bot, each from a person's act on a forge to what people see there.
 
+mod clean_up;
 mod commands;
 mod crashes;
 mod endpoint;
@@ -7,4 +8,5 @@ mod failures;
 mod gitea_client;
 mod hostile;
 mod main_job;
+mod outages;
 mod trigger;

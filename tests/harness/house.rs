@@ -143,12 +143,25 @@ impl House {
     /// # Panics
     /// It does not open.
     pub async fn second_bot(&self) -> Bot {
-        let config = self.bot.config.clone();
-        let secrets = config.secrets(&self.folder.path().join("hyla.toml"));
-        let secrets = secrets.expect("the secrets of tests are there");
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let bot = Bot::open(config, &secrets, hyla_binary(), clock).await;
+        self.second_bot_at(Arc::clone(&self.clock) as Arc<dyn Clock>).await
+    }
+
+    /// The same, with a clock of its own.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub async fn second_bot_at(&self, clock: Arc<dyn Clock>) -> Bot {
+        let bot = Bot::open(self.bot.config.clone(), &self.secrets(), hyla_binary(), clock).await;
         bot.expect("the second bot of tests opens")
+    }
+
+    /// The secrets of the configuration.
+    ///
+    /// # Panics
+    /// They are gone.
+    pub fn secrets(&self) -> config::Secrets {
+        let secrets = self.bot.config.secrets(&self.folder.path().join("hyla.toml"));
+        secrets.expect("the secrets of tests are there")
     }
 
     /// The folder with configuration and data.
@@ -202,6 +215,24 @@ impl House {
         panic!("it is tried again and again");
     }
 
+    /// Works for so long, waiting out every retry on the way.
+    ///
+    /// # Panics
+    /// It never ends.
+    pub async fn work_for(&self, time: Duration) {
+        let end = self.clock.now() + time;
+        for _ in 0..STEPS {
+            self.work().await;
+            let due = self.bot.store.next_due().await.expect("the store answers");
+            let Some(due) = due.filter(|due| *due < end) else {
+                self.clock.advance((end - self.clock.now()).to_std().unwrap_or_default());
+                return;
+            };
+            self.clock.advance((due - self.clock.now()).to_std().unwrap_or_default());
+        }
+        panic!("it is tried again and again");
+    }
+
     /// One job, if one is due.
     pub async fn step(&self) -> bool {
         let worker = self.bot.worker("test".into());
@@ -218,10 +249,15 @@ impl House {
     /// # Panics
     /// There is none, or it has not ended.
     pub async fn end(&self) -> End {
-        match self.jobs().await.first().expect("there is a job").job.state.clone() {
-            State::Ended { end } => end,
-            other => panic!("the job is {other:?}"),
-        }
+        end_of(self.jobs().await.first())
+    }
+
+    /// How the oldest job ended.
+    ///
+    /// # Panics
+    /// There is none, or it has not ended.
+    pub async fn first_end(&self) -> End {
+        end_of(self.jobs().await.last())
     }
 
     /// The end of every story: the queue is empty, no workspace is left, no process is alive, no token anywhere, no
@@ -268,6 +304,13 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         self.server.abort();
+    }
+}
+
+fn end_of(row: Option<&Row>) -> End {
+    match row.expect("there is a job").job.state.clone() {
+        State::Ended { end } => end,
+        other => panic!("the job is {other:?}"),
     }
 }
 

@@ -1,7 +1,6 @@
 //! One delivery as it arrived, and the door that it goes through.
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 
 use crate::Event;
 
@@ -16,8 +15,6 @@ pub struct Delivery {
     pub event: String,
     /// The JSON text, verified. Of a form body, the decoded `payload`.
     pub payload: Vec<u8>,
-    /// When it arrived.
-    pub received_at: DateTime<Utc>,
 }
 
 /// Keeps deliveries. The bot implements it with one transaction.

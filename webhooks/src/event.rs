@@ -12,8 +12,8 @@ pub enum Event {
         number: u64,
         /// What the forge said of it.
         cause: Cause,
-        /// Who did it.
-        sender: Actor,
+        /// How the issue read then, where the delivery says it and a job may follow.
+        seen: Option<Snapshot>,
     },
     /// A delivery that asks for nothing: another event, another action, a test delivery.
     Other {
@@ -35,6 +35,17 @@ pub enum Cause {
     Changed,
 }
 
+/// An issue as a signed delivery shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The title.
+    pub title: String,
+    /// The text.
+    pub body: String,
+    /// The names of the labels.
+    pub labels: Vec<String>,
+}
+
 /// A repository, as `owner/name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RepoName {
@@ -42,15 +53,6 @@ pub struct RepoName {
     pub owner: String,
     /// Name within the owner.
     pub name: String,
-}
-
-/// Who did something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Actor {
-    /// The forge's numeric id.
-    pub id: i64,
-    /// The login.
-    pub login: String,
 }
 
 impl std::fmt::Display for RepoName {

@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use serde::Deserialize;
 
-use crate::{Actor, Cause, Dialect, Event};
+use crate::{Cause, Dialect, Event, Snapshot};
 
 /// The header names of a dialect, the finer event name first.
 pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
@@ -37,24 +37,25 @@ struct Payload {
     is_pull: bool,
     pull_request: Option<serde::de::IgnoredAny>,
     repository: Option<Repository>,
-    sender: Option<User>,
 }
 
 #[derive(Deserialize)]
 struct Issue {
     number: Option<u64>,
+    title: Option<String>,
+    body: Option<String>,
+    labels: Option<Vec<Label>>,
     pull_request: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    name: String,
 }
 
 #[derive(Deserialize)]
 struct Repository {
     full_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct User {
-    id: Option<i64>,
-    login: Option<String>,
 }
 
 /// Reads a payload. An event that the bot knows but whose payload lacks what it needs is an error: the forge then shows
@@ -87,18 +88,24 @@ pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
     let lacks = |what: &str| format!("the payload of an `{name}` event has no usable {what}");
     let number = payload
         .issue
+        .as_ref()
         .and_then(|issue| issue.number)
         .or(payload.number)
         .filter(|number| (1..=i64::MAX.unsigned_abs()).contains(number))
         .ok_or_else(|| lacks("issue number"))?;
     let repo = payload.repository.and_then(|repository| repository.full_name);
     let repo = repo.and_then(|name| name.parse().ok()).ok_or_else(|| lacks("repository name"))?;
-    let sender = payload.sender.ok_or_else(|| lacks("sender"))?;
-    let sender = Actor {
-        id: sender.id.ok_or_else(|| lacks("sender id"))?,
-        login: sender.login.unwrap_or_default(),
+    let seen = match cause {
+        Cause::Opened | Cause::LabelsMayHaveChanged => payload.issue.and_then(snapshot),
+        Cause::Reopened | Cause::Changed => None,
     };
-    Ok(Event::IssueSeen { repo, number, cause, sender })
+    Ok(Event::IssueSeen { repo, number, cause, seen })
+}
+
+/// The issue, if the payload says what it reads and which labels it has.
+fn snapshot(issue: Issue) -> Option<Snapshot> {
+    let labels = issue.labels?.into_iter().map(|label| label.name).collect();
+    Some(Snapshot { title: issue.title?, body: issue.body.unwrap_or_default(), labels })
 }
 
 fn cause(name: &str, action: &str) -> Option<Cause> {

@@ -6,14 +6,16 @@
 mod delivery;
 mod event;
 mod gitea;
+mod listen;
 mod receive;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
-pub use event::{Actor, Cause, Event, RepoName};
+pub use event::{Cause, Event, RepoName, Snapshot};
 
+pub use listen::{Limits, serve};
 pub use receive::{BuildError, router};
 
 use std::collections::BTreeMap;
@@ -24,7 +26,7 @@ use secrecy::SecretString;
 /// How the deliveries of each forge are verified, and how large they may be.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Largest body that is read, in bytes.
+    /// Largest body that is read, in bytes. All bodies in memory together have at most four times as much.
     pub body_limit_bytes: usize,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,

@@ -1,5 +1,6 @@
-//! The HTTP side: size, forge, content type, signature, JSON, event, inbox, in this order. A body is never logged, and
-//! an answer tells no more than the operator of the webhook needs.
+//! The HTTP side: forge, headers, size, signature, JSON, event, inbox, in this order, so that nothing is read of a
+//! request that could not be believed. A body is never logged, and an answer tells no more than the operator of the
+//! webhook needs.
 
 use std::sync::Arc;
 
@@ -9,14 +10,17 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
-use chrono::Utc;
 use futures_util::StreamExt;
 use secrecy::ExposeSecret;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Accepted, Delivery, Event, Hook, Inbox, Options, gitea, signature};
+use crate::signature::{self, Wrong};
+use crate::{Accepted, Delivery, Event, Inbox, Options, gitea};
 
 /// Longest delivery id and event name that are believed; forges send UUIDs and short words.
 const HEADER_CHARS: usize = 128;
+/// How many of the largest bodies may be in memory at once. Real ones have a thousandth of that size.
+const LARGEST_BODIES: usize = 4;
 
 /// A forge whose deliveries could not be verified.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +46,22 @@ pub fn router(options: Options, inbox: Arc<dyn Inbox>) -> Result<Router, BuildEr
             return wrong("it needs one webhook secret, or two while they are rotated");
         }
     }
-    let state = Arc::new(Receiver { options, inbox });
+    let room = options.body_limit_bytes.saturating_mul(LARGEST_BODIES).min(Semaphore::MAX_PERMITS);
+    let state = Arc::new(Receiver { options, inbox, room: Arc::new(Semaphore::new(room)) });
     Ok(Router::new().route("/hooks/{forge}", post(receive)).with_state(state))
 }
 
 struct Receiver {
     options: Options,
     inbox: Arc<dyn Inbox>,
+    /// A permit for each byte that may be in memory.
+    room: Arc<Semaphore>,
+}
+
+/// A body and its share of the room, which it has until it is dropped.
+struct Whole {
+    bytes: Vec<u8>,
+    share: Option<OwnedSemaphorePermit>,
 }
 
 /// An answer that is not 2xx.
@@ -67,7 +80,7 @@ async fn receive(
     body: Body,
 ) -> Result<Response, Refusal> {
     let outcome = delivery(&receiver, &forge, &headers, body).await;
-    let (delivery, event) = match outcome {
+    let (delivery, event, _share) = match outcome {
         Ok(verified) => verified,
         Err(refusal) => {
             tracing::warn!(%forge, status = refusal.0.as_u16(), reason = refusal.1, "refused a delivery");
@@ -105,13 +118,12 @@ async fn delivery(
     forge: &str,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(Delivery, Event), Refusal> {
-    let body = read(body, headers, &receiver.options).await?;
+) -> Result<(Delivery, Event, Option<OwnedSemaphorePermit>), Refusal> {
     let unknown = || Refusal(StatusCode::NOT_FOUND, "no forge has this name here".into());
     let hook = receiver.options.hooks.get(forge).ok_or_else(unknown)?;
-    let payload = payload(headers, body)?;
-    verify(headers, &payload, hook)?;
-
+    let wrong = |wrong: Wrong| Refusal(StatusCode::UNAUTHORIZED, wrong.to_string());
+    let encoding = encoding(headers)?;
+    let digests = signature::digests(headers).map_err(wrong)?;
     let bad = |reason: &str| Refusal(StatusCode::BAD_REQUEST, reason.to_owned());
     let id = gitea::first(headers, gitea::delivery_headers(hook.dialect))
         .filter(|id| is_word(id))
@@ -119,25 +131,24 @@ async fn delivery(
     let name = gitea::first(headers, gitea::event_headers(hook.dialect))
         .filter(|name| is_word(name))
         .ok_or_else(|| bad("the delivery names no usable event"))?;
+
+    let Whole { bytes, share } = read(receiver, body, headers).await?;
+    let payload = payload(encoding, bytes)?;
+    signature::check(&digests, &payload, &hook.secrets).map_err(wrong)?;
     let event = gitea::event(name, &payload)
         .map_err(|reason| Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
-    let delivery = Delivery {
-        forge: forge.to_owned(),
-        id: id.to_owned(),
-        event: name.to_owned(),
-        payload,
-        received_at: Utc::now(),
-    };
-    Ok((delivery, event))
+    let delivery =
+        Delivery { forge: forge.to_owned(), id: id.to_owned(), event: name.to_owned(), payload };
+    Ok((delivery, event, share))
 }
 
 fn is_word(text: &str) -> bool {
     (1..=HEADER_CHARS).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// Reads at most the limit, in at most the time.
-async fn read(body: Body, headers: &HeaderMap, options: &Options) -> Result<Vec<u8>, Refusal> {
-    let limit = options.body_limit_bytes;
+/// Reads at most the limit, in at most the time, as far as there is room.
+async fn read(receiver: &Receiver, body: Body, headers: &HeaderMap) -> Result<Whole, Refusal> {
+    let limit = receiver.options.body_limit_bytes;
     let too_large =
         || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes"));
     let announced = headers
@@ -147,41 +158,70 @@ async fn read(body: Body, headers: &HeaderMap, options: &Options) -> Result<Vec<
         return Err(too_large());
     }
     let whole = async {
-        let mut bytes = Vec::new();
+        let mut whole = Whole { bytes: Vec::new(), share: None };
         let mut chunks = body.into_data_stream();
         while let Some(chunk) = chunks.next().await {
             let chunk =
                 chunk.map_err(|_| Refusal(StatusCode::BAD_REQUEST, "the body broke off".into()))?;
-            if bytes.len() + chunk.len() > limit {
+            if whole.bytes.len() + chunk.len() > limit {
                 return Err(too_large());
             }
-            bytes.extend_from_slice(&chunk);
+            whole.take(&chunk, &receiver.room)?;
         }
-        Ok(bytes)
+        Ok(whole)
     };
     let late = |_| Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into());
-    tokio::time::timeout(options.body_timeout, whole).await.map_err(late)?
+    tokio::time::timeout(receiver.options.body_timeout, whole).await.map_err(late)?
 }
 
-/// The JSON text: the body itself, or the `payload` of a form. Gitea and Forgejo sign the JSON text in both cases.
-fn payload(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+impl Whole {
+    /// Adds a piece if there is room for it.
+    fn take(&mut self, chunk: &[u8], room: &Arc<Semaphore>) -> Result<(), Refusal> {
+        let n_bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+        let more = Arc::clone(room).try_acquire_many_owned(n_bytes).map_err(|_| {
+            let text = "too many large bodies at once; please deliver it again later";
+            Refusal(StatusCode::SERVICE_UNAVAILABLE, text.into())
+        })?;
+        match &mut self.share {
+            Some(share) => share.merge(more),
+            share @ None => *share = Some(more),
+        }
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+}
+
+/// Where the JSON text is.
+#[derive(Debug, Clone, Copy)]
+enum Encoding {
+    /// It is the body itself.
+    Json,
+    /// It is the field `payload` of a form.
+    Form,
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case("application/json") {
-        return Ok(body);
+        return Ok(Encoding::Json);
     }
-    if !media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-        let text = "the content type must be application/json or application/x-www-form-urlencoded";
-        return Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.into()));
+    if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Ok(Encoding::Form);
+    }
+    let text = "the content type must be application/json or application/x-www-form-urlencoded";
+    Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.into()))
+}
+
+/// The JSON text. Gitea and Forgejo sign it, whichever way it comes.
+fn payload(encoding: Encoding, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    match encoding {
+        Encoding::Json => return Ok(body),
+        Encoding::Form => {}
     }
     let mut payloads = url::form_urlencoded::parse(&body).filter(|(name, _)| name == "payload");
     match (payloads.next(), payloads.next()) {
         (Some((_, text)), None) => Ok(text.into_owned().into_bytes()),
         _ => Err(Refusal(StatusCode::BAD_REQUEST, "the form must have one field `payload`".into())),
     }
-}
-
-fn verify(headers: &HeaderMap, payload: &[u8], hook: &Hook) -> Result<(), Refusal> {
-    signature::check(headers, payload, &hook.secrets)
-        .map_err(|wrong| Refusal(StatusCode::UNAUTHORIZED, wrong.to_string()))
 }

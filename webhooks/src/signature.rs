@@ -27,12 +27,8 @@ pub(crate) enum Wrong {
     Mismatch,
 }
 
-/// Checks every signature header against each secret, in constant time.
-pub(crate) fn check(
-    headers: &HeaderMap,
-    signed: &[u8],
-    secrets: &[SecretString],
-) -> Result<(), Wrong> {
+/// The digests in all signature headers; there is at least one.
+pub(crate) fn digests(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, Wrong> {
     let mut digests = Vec::new();
     for (name, prefix) in HEADERS {
         for value in headers.get_all(name) {
@@ -44,9 +40,15 @@ pub(crate) fn check(
             }
         }
     }
-    if digests.is_empty() {
-        return Err(Wrong::Missing);
-    }
+    if digests.is_empty() { Err(Wrong::Missing) } else { Ok(digests) }
+}
+
+/// Checks every digest against each secret, in constant time.
+pub(crate) fn check(
+    digests: &[Vec<u8>],
+    signed: &[u8],
+    secrets: &[SecretString],
+) -> Result<(), Wrong> {
     let fits = |secret: &SecretString| digests.iter().all(|digest| verify(secret, signed, digest));
     // Both secrets are always tried, so that the time does not tell which one is in use.
     let fit = secrets.iter().fold(false, |fit, secret| fits(secret) | fit);

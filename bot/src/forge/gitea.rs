@@ -265,7 +265,7 @@ impl Gitea {
         let has_prefix = starts_with(&pull.title, self.options.draft_prefix.trim());
         Pull {
             number: pull.number,
-            link: self.link(repo, "pulls", pull.number),
+            link: self.link(repo, pull.number),
             is_open,
             is_merged: pull.merged,
             is_draft: pull.draft.unwrap_or(has_prefix),
@@ -274,9 +274,10 @@ impl Gitea {
         }
     }
 
-    fn link(&self, repo: &RepoName, kind: &str, number: u64) -> String {
+    /// A link for people to a pull request.
+    fn link(&self, repo: &RepoName, number: u64) -> String {
         let base = self.options.public_url.as_ref().unwrap_or(&self.options.url);
-        join(base, [&repo.owner, &repo.name, kind, &number.to_string()]).into()
+        join(base, [&repo.owner, &repo.name, "pulls", &number.to_string()]).into()
     }
 
     /// The title with the prefix once.
@@ -477,10 +478,6 @@ impl Forge for Gitea {
             password: self.options.token.clone(),
             ca_file: self.options.ca_file.clone(),
         }
-    }
-
-    fn issue_link(&self, repo: &RepoName, number: u64) -> String {
-        self.link(repo, "issues", number)
     }
 }
 

@@ -51,8 +51,6 @@ pub trait Forge: Send + Sync {
     async fn branch_head(&self, repo: &RepoName, branch: &str) -> Result<Option<CommitId>, Error>;
     /// Where and how git reaches a repository.
     fn remote(&self, repo: &RepoName) -> Remote;
-    /// A link for people to an issue.
-    fn issue_link(&self, repo: &RepoName, number: u64) -> String;
 }
 
 /// Where and how git reaches a repository. `Debug` prints no secret.
@@ -109,8 +107,6 @@ pub struct Issue {
     pub is_pull: bool,
     /// The names of its labels.
     pub labels: Vec<String>,
-    /// The logins of those who have it.
-    pub assignees: Vec<String>,
     /// When it was opened.
     pub created_at: DateTime<Utc>,
 }

@@ -70,11 +70,33 @@ pub async fn keep(mirror: &Mirror, job: JobId, commit: &CommitId) -> Result<(), 
     blocking(move || {
         let _held = Locks::hold_blocking(mirror.path())?;
         let repository = mirror.open()?;
-        let name = format!("refs/hyla/jobs/{job}");
+        let name = ref_of(job);
         Oid::from_str(&commit.0)
             .and_then(|id| repository.reference(&name, id, true, "ready to be published"))
             .map(drop)
             .map_err(|source| Error::Keep { job, source })
     })
     .await
+}
+
+/// Lets go of a job's commit, if the mirror has one. The commit itself stays until somebody tidies the mirror.
+///
+/// # Errors
+/// The mirror does not let go.
+pub async fn let_go(mirror: &Mirror, job: JobId) -> Result<(), Error> {
+    let mirror = mirror.clone();
+    blocking(move || {
+        let _held = Locks::hold_blocking(mirror.path())?;
+        let repository = mirror.open()?;
+        let deleted = repository.find_reference(&ref_of(job)).and_then(|mut kept| kept.delete());
+        match deleted {
+            Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(()),
+            deleted => deleted.map_err(|source| Error::Keep { job, source }),
+        }
+    })
+    .await
+}
+
+fn ref_of(job: JobId) -> String {
+    format!("refs/hyla/jobs/{job}")
 }

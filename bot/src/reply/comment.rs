@@ -24,6 +24,11 @@ pub enum Status<'a> {
         /// How many there are at most.
         attempts: u32,
     },
+    /// The forge is out of reach, and the job waits for it.
+    Unreachable {
+        /// The sentence for people of what went wrong.
+        why: &'a str,
+    },
     /// It ended.
     Ended(&'a End),
 }
@@ -44,6 +49,9 @@ pub fn status(key: &str, asked_by: Option<&str>, status: Status<'_>) -> String {
             "waiting".to_owned(),
             format!("{why} I try again by myself soon (attempt {attempt} of {attempts})."),
         ),
+        Status::Unreachable { why } => {
+            ("waiting".to_owned(), format!("{why} I go on by myself as soon as it does."))
+        }
         Status::Ended(end) => {
             (headline(end.outcome).to_owned(), format!("{}\n\n{}", end.person, end.next))
         }

@@ -19,27 +19,32 @@ use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
 
-/// The end of a job whose pull request is open. `prefix` is the configured draft prefix.
+/// The end of a job whose pull request is open, or has been since its own attempt opened it. `prefix` is the configured
+/// draft prefix.
 pub fn opened(pull: &Pull, prefix: &str) -> End {
     let link = format!("[pull request #{}]({})", pull.number, pull.link);
-    let (person, next) = if pull.is_draft || !pull.is_open {
-        (
-            format!("The draft is ready for you: {link}."),
-            "Please review it; if you like it, mark it as ready and merge it.".to_owned(),
-        )
+    let (state, person, next) = if pull.is_merged {
+        let person = format!("I opened {link}, and it is merged already.");
+        ("merged", person, "There is nothing left to do.".to_owned())
+    } else if !pull.is_open {
+        let person = format!("I opened {link}, and it has been closed without a merge.");
+        ("closed", person, format!("Open it again if it is still of use. {AGAIN}"))
+    } else if pull.is_draft {
+        let next = "Please review it; if you like it, mark it as ready and merge it.".to_owned();
+        ("a draft", format!("The draft is ready for you: {link}."), next)
     } else {
-        (
-            format!("My change is ready for you: {link}. The forge does not show it as a draft."),
-            format!(
-                "Please review it before anyone merges it. An operator sets `draft_prefix` to one of the forge's prefixes for work in progress; {} is none.",
-                code_span(prefix)
-            ),
-        )
+        let person =
+            format!("My change is ready for you: {link}. The forge does not show it as a draft.");
+        let next = format!(
+            "Please review it before anyone merges it. An operator sets `draft_prefix` to one of the forge's prefixes for work in progress; {} is none.",
+            code_span(prefix)
+        );
+        ("no draft", person, next)
     };
     End {
         outcome: Outcome::DraftPr,
         person,
-        operator: format!("pull request {} is open (draft: {})", pull.number, pull.is_draft),
+        operator: format!("pull request {} was opened; it is {state}", pull.number),
         next,
     }
 }
@@ -144,6 +149,14 @@ fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
             "This issue is locked, so I left it alone.",
             "Unlock it, then take the label off and put it back on.",
         ),
+        Rule::PullRequest => (
+            "I work on issues, and this is a pull request, so I left it alone.",
+            "Open an issue that says what you want, and put the label on that.",
+        ),
+        Rule::IssueChanged => (
+            "The issue was edited after the label was put on, and I work only on what was asked for, so I left it alone.",
+            "Please read it once more; if it says what you want, take the label off and put it back on.",
+        ),
         Rule::AdderCannotWrite => (
             "I work for people with write access, and whoever put the label on has none.",
             "Someone with write access can take the label off and put it back on.",
@@ -184,6 +197,8 @@ fn patch_rule(rule: Rule) -> &'static str {
         | Rule::PullsDisabled
         | Rule::IssueClosed
         | Rule::IssueLocked
+        | Rule::PullRequest
+        | Rule::IssueChanged
         | Rule::AdderCannotWrite
         | Rule::AdderUnknown => ask_rule(rule).0,
     }

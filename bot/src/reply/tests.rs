@@ -117,6 +117,8 @@ fn every_end_tells_what_to_do_next() {
         Rule::PullsDisabled,
         Rule::IssueClosed,
         Rule::IssueLocked,
+        Rule::PullRequest,
+        Rule::IssueChanged,
         Rule::AdderCannotWrite,
         Rule::AdderUnknown,
     ] {
@@ -152,12 +154,14 @@ fn every_end_tells_what_to_do_next() {
         add(failed(failure, "chain".into()));
     }
     add(cancelled());
-    for is_draft in [true, false] {
+    for (is_draft, is_open, is_merged) in
+        [(true, true, false), (false, true, false), (true, false, false), (true, false, true)]
+    {
         let pull = Pull {
             number: 9,
             link: "http://f/9".into(),
-            is_open: true,
-            is_merged: false,
+            is_open,
+            is_merged,
             is_draft,
             title: "t".into(),
             author: 1,
@@ -178,6 +182,11 @@ fn the_status_comment_shows_where_the_job_is() {
         "k",
         None,
         Status::Waiting { why: "The forge is down.", attempt: 2, attempts: 3 },
+    ));
+    shown.push(status(
+        "k",
+        None,
+        Status::Unreachable { why: "The forge did not answer me, several times over." },
     ));
     insta::assert_snapshot!(shown.join("\n"));
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
+use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, Stage, Subject};
 
 /// The ledger of deliveries and jobs.
@@ -35,11 +36,13 @@ pub trait Store: Send + Sync {
     /// Prolongs a lease.
     async fn renew(&self, lease: &Lease, until: DateTime<Utc>) -> Result<(), Error>;
 
-    /// Gives a job its semantic key and ask number, or, if another job has the key, removes this job and names that one.
+    /// Gives a job its semantic key, its ask number and the login of who asked, or, if another job has the key, removes
+    /// this job and names that one. What went wrong before it had its key is forgotten.
     async fn identify(
         &self,
         lease: &Lease,
         key: &str,
+        asked_by: Option<&str>,
         now: DateTime<Utc>,
     ) -> Result<Identified, Error>;
 
@@ -55,6 +58,12 @@ pub trait Store: Send + Sync {
     /// Notes what stands ready to be published.
     async fn note_ready(&self, lease: &Lease, ready: &Ready) -> Result<(), Error>;
 
+    /// Notes what people say on the issue, which from then on steers the job whatever becomes of the issue.
+    async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error>;
+
+    /// How a job's deliveries showed its issue, in the order in which they came; of very many the newest.
+    async fn sightings(&self, id: JobId) -> Result<Vec<Sighting>, Error>;
+
     /// Notes the base commit and the digest of the frozen input.
     async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error>;
 
@@ -67,8 +76,41 @@ pub trait Store: Send + Sync {
     /// Gives a job back to be claimed again at `due`, with a sentence for the operator.
     async fn retry(&self, lease: &Lease, due: DateTime<Utc>, why: &str) -> Result<(), Error>;
 
+    /// Gives a job back to be claimed again at `due` and does not count the attempt: its forge is out of reach.
+    async fn wait(
+        &self,
+        lease: &Lease,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
+
+    /// Keeps how a job ended, and gives it back to be claimed again at `due`, so that people are told.
+    async fn owe(
+        &self,
+        lease: &Lease,
+        end: &End,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
+
     /// Gives a job back at once and does not count the attempt: the service stops, or its lease is handed over.
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error>;
+
+    /// Empties the text of deliveries from before an instant whose job has ended, or that have none. Returns how many.
+    async fn forget_payloads(&self, before: DateTime<Utc>) -> Result<u64, Error>;
+
+    /// Jobs that ended before an instant and whose files are still there, by number, from the one after `after`.
+    async fn uncleared(
+        &self,
+        before: DateTime<Utc>,
+        after: JobId,
+        limit: u32,
+    ) -> Result<Vec<(JobId, Subject)>, Error>;
+
+    /// Notes that the files of an ended job are gone.
+    async fn note_cleared(&self, id: JobId) -> Result<(), Error>;
 
     /// One job.
     async fn job(&self, id: JobId) -> Result<Option<Row>, Error>;
@@ -106,6 +148,17 @@ pub struct NewDelivery {
     pub due: DateTime<Utc>,
     /// Why nothing follows, for the operator.
     pub note: Option<String>,
+    /// What it shows of its issue, where it may ask for something.
+    pub sighting: Option<Sighting>,
+}
+
+/// An issue as one delivery shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Whether the label that asks for a draft was on it.
+    pub has_label: bool,
+    /// SHA-256 of its title and text, as hex.
+    pub words: String,
 }
 
 /// What became of a delivery.

@@ -16,12 +16,15 @@ use sqlx::sqlite::{
 };
 use sqlx::{Row as _, Sqlite as Db, Transaction};
 
-use super::{Error, Identified, Kept, Lease, NewDelivery, Row, Store};
+use super::{Error, Identified, Kept, Lease, NewDelivery, Row, Sighting, Store};
+use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, RepoName, Stage, State, Subject};
 use crate::reply;
 
 /// How long a writer waits for another one; transactions here take milliseconds.
 const BUSY: Duration = Duration::from_secs(15);
+/// Sightings of one issue that are looked at: more than people put on and take off before anyone looks.
+const SIGHTINGS: u32 = 1000;
 /// Readers besides the one writer.
 const CONNECTIONS: u32 = 4;
 
@@ -122,8 +125,8 @@ impl Store for Sqlite {
         let action = "keep a delivery";
         let mut transaction = self.begin(action).await?;
         let inserted = sqlx::query(
-            "INSERT INTO deliveries (forge, id, event, payload, received_at, note)
-             VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO deliveries (forge, id, event, payload, received_at, note, has_label, words_digest)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         )
         .bind(&delivery.forge)
         .bind(&delivery.id)
@@ -131,6 +134,8 @@ impl Store for Sqlite {
         .bind(&delivery.payload)
         .bind(micros(now))
         .bind(&delivery.note)
+        .bind(delivery.sighting.as_ref().map(|seen| seen.has_label))
+        .bind(delivery.sighting.as_ref().map(|seen| &seen.words))
         .execute(&mut *transaction)
         .await
         .map_err(failed(action))?;
@@ -207,6 +212,7 @@ impl Store for Sqlite {
         &self,
         lease: &Lease,
         key: &str,
+        asked_by: Option<&str>,
         now: DateTime<Utc>,
     ) -> Result<Identified, Error> {
         let action = "give a job its key";
@@ -241,9 +247,14 @@ impl Store for Sqlite {
             return Ok(Identified::Other(other));
         }
         let ask_number = next_ask_number(&mut transaction, &job.subject).await?;
-        sqlx::query("UPDATE jobs SET key = ?, ask_number = ?, updated_at = ? WHERE id = ?")
+        let identified = sqlx::query(
+            "UPDATE jobs SET key = ?, ask_number = ?, asked_by = ?, updated_at = ?,
+                    end_json = NULL, waiting_since = NULL WHERE id = ?",
+        );
+        identified
             .bind(key)
             .bind(ask_number)
+            .bind(asked_by)
             .bind(micros(now))
             .bind(job.id.0)
             .execute(&mut *transaction)
@@ -303,6 +314,35 @@ impl Store for Sqlite {
         self.write(lease, "note what is ready to be published", query.bind(json(ready))).await
     }
 
+    async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET input_json = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        self.write(lease, "note what people say", query.bind(json(words))).await
+    }
+
+    async fn sightings(&self, id: JobId) -> Result<Vec<Sighting>, Error> {
+        let action = "read how an issue was seen";
+        let mut rows = sqlx::query(
+            "SELECT has_label, words_digest FROM deliveries
+             WHERE job = ? AND has_label IS NOT NULL AND words_digest IS NOT NULL
+             ORDER BY received_at DESC, rowid DESC LIMIT ?",
+        )
+        .bind(id.0)
+        .bind(SIGHTINGS)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed(action))?;
+        rows.reverse();
+        let sighting = |row: &SqliteRow| {
+            Ok(Sighting {
+                has_label: row.try_get("has_label").map_err(failed(action))?,
+                words: row.try_get("words_digest").map_err(failed(action))?,
+            })
+        };
+        rows.iter().map(sighting).collect()
+    }
+
     async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error> {
         let query = sqlx::query(
             "UPDATE jobs SET base_commit = ?, input_digest = ?
@@ -320,7 +360,7 @@ impl Store for Sqlite {
 
     async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error> {
         let query = sqlx::query(
-            "UPDATE jobs SET phase = 'ended', state_json = ?, updated_at = ?,
+            "UPDATE jobs SET phase = 'ended', state_json = ?, updated_at = ?, end_json = NULL,
                     lease_token = NULL, lease_until = NULL
              WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
@@ -338,6 +378,41 @@ impl Store for Sqlite {
         self.write(lease, "give a job back", query).await
     }
 
+    async fn wait(
+        &self,
+        lease: &Lease,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET phase = 'queued', state_json = ?, due_at = ?, last_error = ?,
+                    waiting_since = coalesce(waiting_since, ?), attempt = attempt - 1,
+                    lease_token = NULL, lease_until = NULL
+             WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let query = query.bind(json(&State::Queued)).bind(micros(due)).bind(why).bind(micros(now));
+        self.write(lease, "let a job wait", query).await
+    }
+
+    async fn owe(
+        &self,
+        lease: &Lease,
+        end: &End,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET phase = 'queued', state_json = ?, end_json = ?, due_at = ?, last_error = ?,
+                    waiting_since = coalesce(waiting_since, ?), attempt = attempt - 1,
+                    lease_token = NULL, lease_until = NULL
+             WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let query = query.bind(json(&State::Queued)).bind(json(end)).bind(micros(due));
+        self.write(lease, "keep an end", query.bind(why).bind(micros(now))).await
+    }
+
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error> {
         let query = sqlx::query(
             "UPDATE jobs SET phase = 'queued', state_json = ?, due_at = ?, attempt = attempt - 1,
@@ -346,6 +421,48 @@ impl Store for Sqlite {
         );
         let query = query.bind(json(&State::Queued)).bind(micros(now));
         self.write(lease, "park a job", query).await
+    }
+
+    async fn forget_payloads(&self, before: DateTime<Utc>) -> Result<u64, Error> {
+        let forgotten = sqlx::query(
+            "UPDATE deliveries SET payload = x'' WHERE received_at < ? AND length(payload) > 0
+               AND (job IS NULL OR job IN (SELECT id FROM jobs WHERE phase = 'ended'))",
+        )
+        .bind(micros(before))
+        .execute(&self.pool)
+        .await
+        .map_err(failed("forget old deliveries"))?;
+        Ok(forgotten.rows_affected())
+    }
+
+    async fn uncleared(
+        &self,
+        before: DateTime<Utc>,
+        after: JobId,
+        limit: u32,
+    ) -> Result<Vec<(JobId, Subject)>, Error> {
+        let rows = sqlx::query(
+            "SELECT * FROM jobs WHERE phase = 'ended' AND is_cleared = 0 AND updated_at < ? AND id > ?
+             ORDER BY id LIMIT ?",
+        )
+        .bind(micros(before))
+        .bind(after.0)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed("look for old jobs"))?;
+        // A row that nobody can read belongs to no mirror and no folder.
+        let jobs = rows.iter().filter_map(|row| read(row).ok()).map(|row| row.job);
+        Ok(jobs.map(|job| (job.id, job.subject)).collect())
+    }
+
+    async fn note_cleared(&self, id: JobId) -> Result<(), Error> {
+        sqlx::query("UPDATE jobs SET is_cleared = 1 WHERE id = ? AND phase = 'ended'")
+            .bind(id.0)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("note that a job is cleared"))?;
+        Ok(())
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Row>, Error> {
@@ -493,6 +610,7 @@ fn read(row: &SqliteRow) -> Result<Row, Error> {
             },
             key: text("key")?,
             ask_number: integer("ask_number")?.and_then(|number| u32::try_from(number).ok()),
+            asked_by: text("asked_by")?,
             attempt: u32::try_from(needed("attempt")?.max(0)).unwrap_or(u32::MAX),
             state: serde_json::from_str(&state).map_err(|_| wrong("`state_json` is no state"))?,
             comment: integer("comment")?,
@@ -501,6 +619,15 @@ fn read(row: &SqliteRow) -> Result<Row, Error> {
                 .transpose()
                 .map_err(|_| wrong("`ready_json` makes no sense"))?,
             pull: integer("pull")?.map(|pull| positive("pull", pull)).transpose()?,
+            input: text("input_json")?
+                .map(|input| serde_json::from_str(&input))
+                .transpose()
+                .map_err(|_| wrong("`input_json` makes no sense"))?,
+            waiting_since: integer("waiting_since")?.and_then(DateTime::from_timestamp_micros),
+            untold: text("end_json")?
+                .map(|end| serde_json::from_str(&end))
+                .transpose()
+                .map_err(|_| wrong("`end_json` is no end"))?,
         },
         base: text("base_commit")?.map(CommitId),
         digest: text("input_digest")?,

@@ -27,6 +27,7 @@ fn delivery(id: &str, issue: Option<u64>) -> NewDelivery {
         subject: issue.map(subject),
         due: at(1),
         note: None,
+        sighting: None,
     }
 }
 
@@ -46,7 +47,7 @@ async fn claim(store: &dyn Store, second: i64) -> Option<(Job, Lease)> {
 async fn identified(store: &dyn Store, issue: u64, key: &str) -> (Job, Lease) {
     store.accept(&delivery(&format!("d-{key}"), Some(issue)), at(0)).await.unwrap();
     let (job, lease) = claim(store, 2).await.unwrap();
-    let identified = store.identify(&lease, key, at(2)).await.unwrap();
+    let identified = store.identify(&lease, key, Some("ann"), at(2)).await.unwrap();
     assert!(matches!(identified, Identified::Mine { .. }));
     (job, lease)
 }
@@ -116,18 +117,21 @@ async fn a_key_belongs_to_one_job() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let (first, lease) = identified(&*store, 7, "k1").await;
-    let again = store.identify(&lease, "k1", at(3)).await.unwrap();
+    let again = store.identify(&lease, "k1", Some("ann"), at(3)).await.unwrap();
     assert_eq!(again, Identified::Mine { ask_number: 1 });
     store.end(&lease, &end(), at(3)).await.unwrap();
 
     store.accept(&delivery("replay", Some(7)), at(4)).await.unwrap();
     let (second, lease) = claim(&*store, 5).await.unwrap();
-    assert_eq!(store.identify(&lease, "k1", at(5)).await.unwrap(), Identified::Other(first.id));
+    assert_eq!(
+        store.identify(&lease, "k1", Some("ann"), at(5)).await.unwrap(),
+        Identified::Other(first.id)
+    );
     assert!(store.job(second.id).await.unwrap().is_none());
 
     let (_, lease) = identified(&*store, 7, "k2").await;
     assert_eq!(
-        store.identify(&lease, "k2", at(6)).await.unwrap(),
+        store.identify(&lease, "k2", Some("ann"), at(6)).await.unwrap(),
         Identified::Mine { ask_number: 2 }
     );
     let asked = store.ask(&subject(8), "k3", at(6)).await.unwrap();
@@ -169,7 +173,7 @@ async fn a_lost_lease_writes_nothing() {
     let base = CommitId("a".into());
     let lost: Vec<Result<(), Error>> = vec![
         store.renew(&old, at(200)).await,
-        store.identify(&old, "k9", at(101)).await.map(|_| ()),
+        store.identify(&old, "k9", Some("ann"), at(101)).await.map(|_| ()),
         store.drop_job(&old, "x").await,
         store.enter(&old, Stage::Session, at(101)).await,
         store.note_comment(&old, 1).await,
@@ -178,6 +182,8 @@ async fn a_lost_lease_writes_nothing() {
         store.note_pull(&old, 1).await,
         store.end(&old, &end(), at(101)).await,
         store.retry(&old, at(101), "x").await,
+        store.wait(&old, at(101), "x", at(101)).await,
+        store.owe(&old, &end(), at(101), "x", at(101)).await,
         store.park(&old, at(101)).await,
     ];
     for (verb, outcome) in lost.iter().enumerate() {
@@ -219,6 +225,24 @@ async fn a_retry_counts_and_a_park_does_not() {
     assert_eq!(job.attempt, 2);
     store.park(&lease, at(51)).await.unwrap();
     assert_eq!(claim(&*store, 51).await.unwrap().0.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_wait_for_the_forge_counts_no_attempt_and_an_end_is_kept_until_people_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let (_, lease) = identified(&*store, 7, "k1").await;
+    store.wait(&lease, at(50), "the forge is down", at(10)).await.unwrap();
+    let (job, lease) = claim(&*store, 50).await.unwrap();
+    assert_eq!((job.attempt, job.waiting_since, job.untold), (1, Some(at(10)), None));
+    store.owe(&lease, &end(), at(70), "the forge is down", at(60)).await.unwrap();
+    assert_eq!(store.next_due().await.unwrap(), Some(at(70)));
+    let (job, lease) = claim(&*store, 70).await.unwrap();
+    assert_eq!((job.attempt, job.waiting_since), (1, Some(at(10))));
+    assert_eq!(job.untold, Some(end()));
+    store.end(&lease, &end(), at(71)).await.unwrap();
+    let row = store.job(job.id).await.unwrap().unwrap();
+    assert_eq!((row.job.state, row.job.untold), (State::Ended { end: end() }, None));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{Stop, Verdict, Work, Worker};
 use crate::clock::{Clock, Manual};
-use crate::job::{End, Failure, Job, NoFix, Outcome, State, Subject};
+use crate::job::{Failure, Job, NoFix, Outcome, State, Subject};
 use crate::reply;
 use crate::store::sqlite::Sqlite;
 use crate::store::{Lease, NewDelivery};
@@ -41,6 +41,7 @@ async fn bench() -> Bench {
         subject: Some(Subject { forge: "main".into(), repo: "a/b".parse().unwrap(), issue: 7 }),
         due: clock.now(),
         note: None,
+        sighting: None,
     };
     worker.store.accept(&delivery, clock.now()).await.unwrap();
     Bench { worker, clock, stop: Stop::default(), _folder: folder }
@@ -60,14 +61,20 @@ impl<F: Fn() -> Verdict + Send + Sync> Work for Same<F> {
         (self.0)()
     }
 
-    async fn gave_up(&self, _: &Job, _: &Lease, _: &End) {
+    async fn close(&self, _: &Job, _: &Lease, verdict: Verdict) -> Verdict {
         self.2.fetch_add(1, Ordering::Relaxed);
+        verdict
     }
 }
 
 fn retry(after: Option<Duration>) -> Verdict {
-    let end = reply::failed(Failure::ForgeDown, "no answer".into());
+    let end = reply::failed(Failure::ModelDown, "no answer".into());
     Verdict::Retry { why: "no answer".into(), end, after }
+}
+
+fn unreachable() -> Verdict {
+    let end = reply::failed(Failure::ForgeDown, "no answer".into());
+    Verdict::Unreachable { why: "no answer".into(), end, after: None }
 }
 
 impl Bench {
@@ -88,8 +95,41 @@ async fn attempts_back_off_and_end_with_the_last_failure() {
     }
     assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
     let State::Ended { end } = bench.state().await else { panic!() };
-    assert_eq!(end.outcome, Outcome::Failed(Failure::ForgeDown));
+    assert_eq!(end.outcome, Outcome::Failed(Failure::ModelDown));
     assert_eq!(work.1.into_inner(), 3);
+}
+
+#[tokio::test]
+async fn a_forge_that_is_out_of_reach_is_waited_for_through_the_day() {
+    let bench = bench().await;
+    let work = same(unreachable);
+    let start = bench.clock.now();
+    let mut waits = Vec::new();
+    while let Some(due) = bench.worker.store.next_due().await.unwrap() {
+        let wait = (due - bench.clock.now()).to_std().unwrap();
+        waits.push(wait.as_secs());
+        bench.clock.advance(wait);
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
+    }
+    assert_eq!(waits[..8], [0, 30, 30, 60, 120, 240, 480, 600]);
+    let State::Ended { end } = bench.state().await else { panic!() };
+    assert_eq!(end.outcome, Outcome::Failed(Failure::ForgeDown));
+    let lasted = (bench.clock.now() - start).to_std().unwrap();
+    let patience = bench.worker.queue.forge_patience;
+    assert!(lasted >= patience && lasted <= patience + bench.worker.queue.backoff_limit);
+}
+
+#[tokio::test]
+async fn a_panic_on_the_last_attempt_is_told_like_any_end() {
+    let bench = bench().await;
+    let work = same(|| panic!("on purpose"));
+    for _ in 0..3 {
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
+        bench.clock.advance(bench.worker.queue.backoff_limit);
+    }
+    let State::Ended { end } = bench.state().await else { panic!() };
+    assert_eq!(end.outcome, Outcome::Failed(Failure::Internal));
+    assert_eq!(work.2.into_inner(), 3);
 }
 
 #[tokio::test]
@@ -101,6 +141,17 @@ async fn a_wait_that_was_asked_for_is_kept() {
     assert!(!bench.worker.step(&work, &bench.stop).await.unwrap());
     bench.clock.advance(Duration::from_secs(1));
     assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
+}
+
+#[tokio::test]
+async fn no_wait_that_was_asked_for_is_longer_than_the_longest() {
+    for asked in [86_400 * 30, u64::MAX] {
+        let bench = bench().await;
+        let work = same(|| retry(Some(Duration::from_secs(asked))));
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap());
+        bench.clock.advance(bench.worker.queue.backoff_limit);
+        assert!(bench.worker.step(&work, &bench.stop).await.unwrap(), "{asked}");
+    }
 }
 
 #[tokio::test]
@@ -142,7 +193,9 @@ impl Work for Endless {
         Verdict::Parked
     }
 
-    async fn gave_up(&self, _: &Job, _: &Lease, _: &End) {}
+    async fn close(&self, _: &Job, _: &Lease, verdict: Verdict) -> Verdict {
+        verdict
+    }
 }
 
 #[tokio::test]

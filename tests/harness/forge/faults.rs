@@ -44,6 +44,17 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// A forge that is down and says when to come back: nobody asks again within the same call.
+    pub fn down(status: u16, message: &str) -> Self {
+        match Self::status(status, message) {
+            Self::Status { status, body, .. } => {
+                let headers = vec![("retry-after".to_owned(), "20".to_owned())];
+                Self::Status { status, body, headers }
+            }
+            other => other,
+        }
+    }
+
     /// A status in the forge's own error shape.
     pub fn status(status: u16, message: &str) -> Self {
         let body = serde_json::json!({ "message": message, "url": "/api/swagger" }).to_string();

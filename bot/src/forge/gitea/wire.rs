@@ -72,15 +72,12 @@ pub(super) struct Issue {
     pub pull_request: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     pub labels: Option<Vec<Label>>,
-    #[serde(default)]
-    pub assignees: Option<Vec<User>>,
     pub created_at: DateTime<Utc>,
 }
 
 impl From<Issue> for forge::Issue {
     fn from(issue: Issue) -> Self {
         let labels = issue.labels.unwrap_or_default().into_iter().map(|label| label.name);
-        let assignees = issue.assignees.unwrap_or_default().into_iter().map(|user| user.login);
         Self {
             number: issue.number,
             title: issue.title,
@@ -90,7 +87,6 @@ impl From<Issue> for forge::Issue {
             is_locked: issue.is_locked,
             is_pull: issue.pull_request.is_some(),
             labels: labels.collect(),
-            assignees: assignees.collect(),
             created_at: issue.created_at,
         }
     }
