@@ -22,13 +22,16 @@ async fn rows(files: Setup, script: &str) -> Vec<String> {
 }
 
 fn praises(rows: &[String], letter: &str) -> bool {
-    rows.iter().any(|row| row.starts_with(&format!("| {letter} |")) && row.contains("expected to pass, and did"))
+    rows.iter().any(|row| {
+        row.starts_with(&format!("| {letter} |")) && row.contains("expected to pass, and did")
+    })
 }
 
 #[tokio::test]
 async fn a_patch_that_switches_the_tests_off_is_not_praised() {
     let makefile = "test:\n\tpython3 -m unittest discover -s tests\n";
-    let setup = || Setup {
+    let setup = || {
+        Setup {
         files: [
             ("app.txt", "x\n"),
             ("Makefile", makefile),
@@ -37,6 +40,7 @@ async fn a_patch_that_switches_the_tests_off_is_not_praised() {
         ]
         .into(),
         ..Setup::default()
+    }
     };
     let recipe = rows(setup(), "printf 'test:\\n\\ttrue\\n' > Makefile").await;
     assert!(!praises(&recipe, "b"), "the recipe was replaced: {recipe:#?}");

@@ -58,7 +58,8 @@ async fn no_odd_file_holds_a_tool_up() {
 #[tokio::test]
 async fn a_tree_deeper_than_any_path_is_removed() {
     let deep = "python3 - <<'E'\nimport os\nfor n in range(9000):\n    os.mkdir('d' * 100); os.chdir('d' * 100)\nE";
-    let house = session(vec![bash(deep), call("Glob", serde_json::json!({ "pattern": "**/*" }))]).await;
+    let house =
+        session(vec![bash(deep), call("Glob", serde_json::json!({ "pattern": "**/*" }))]).await;
     let folder = house.bot.folder(house.jobs().await[0].job.id);
     assert!(!folder.workspace().exists());
     house.assert_clean().await;
@@ -91,4 +92,28 @@ async fn every_name_of_a_ci_definition_is_protected() {
         let refused = bot::job::Outcome::Refused(bot::job::Rule::ProtectedPath);
         assert_eq!(end.outcome, refused, "{name} is on a branch of the repository itself");
     }
+}
+
+#[tokio::test]
+async fn an_edit_cannot_make_more_than_a_tool_may_read() {
+    // 40 KB are what one turn can hold; 64 MB of `a` would make 2.6 TB of them in the bot's own memory.
+    let edit = serde_json::json!({
+        "file_path": "many.txt", "old_string": "a", "new_string": "b".repeat(40_000), "replace_all": true,
+    });
+    let house = session(vec![
+        bash("head -c 4000 /dev/zero | tr '\\0' a > many.txt"),
+        call("Edit", edit),
+        bash("wc -c < many.txt; rm many.txt"),
+    ])
+    .await;
+    let requests = house.model.requests();
+    let messages = requests.last().expect("there was a session")["messages"].clone();
+    let seen: Vec<&str> = messages
+        .as_array()
+        .expect("they are a list")
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .filter_map(|message| message["content"].as_str())
+        .collect();
+    assert!(seen[1].contains("Error"), "{} {}", seen[1], seen[2]);
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bot::clock::Clock;
 use bot::forge::Permission;
 use bot::job::{Ask, Outcome, State};
-use bot::clock::Clock;
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup, demo_issue};
 use tests::model::{Call, Fault as ModelFault, Recording, Turn};
@@ -172,4 +172,31 @@ async fn a_pattern_that_cannot_be_used_is_told_before_the_session() {
         end.person,
         end.operator
     );
+}
+
+#[tokio::test]
+async fn a_pull_request_that_somebody_else_opened_from_the_branch_is_named() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+    house.forge.fault(open, Fault::status(500, "down"), 1);
+    let ann = house.forge.person("ann");
+    ann.add_label(&house.repo, issue, "hyla").await;
+    house.work().await;
+    let pull = ann.open_pull(&house.repo, "Taken over", "hyla/issue-1-1", "main").await;
+    house.work_through_retries().await;
+    assert_eq!(house.forge.pulls(&house.repo).len(), 1);
+    let comment = house.status_comments(issue).join("\n");
+    assert!(comment.contains(&format!("#{pull}")), "{comment}");
+}
+
+#[tokio::test]
+async fn a_branch_name_that_is_taken_meanwhile_does_not_cost_the_work() {
+    let house = House::usual().await;
+    let issue = meddled(&house, async |house| {
+        house.forge.person("ann").commit(&house.repo, "hyla/issue-1-1", [("b.txt", "b\n")]);
+    })
+    .await;
+    let heads: Vec<_> = house.forge.pulls(&house.repo).into_iter().map(|pull| pull.head).collect();
+    assert_eq!(heads, ["hyla/issue-1-2"], "{}", house.status_comments(issue).join("\n"));
 }
