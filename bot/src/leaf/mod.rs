@@ -31,7 +31,7 @@ use tokio::sync::RwLock;
 use arguments::Arguments;
 use text::shown;
 
-/// Bytes of a file at most that a tool reads. The original has no limit; no source file comes near this one.
+/// Bytes of a file at most that a tool reads or makes. The original has no limit; no source file comes near this one.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// Characters of an unknown tool's name that are repeated to the model.
@@ -205,6 +205,16 @@ impl Target {
         let beneath = beneath(given, workspace)?;
         Ok(Self { shown: shown(&beneath), beneath })
     }
+}
+
+/// Whether a tool may make a file of this size.
+fn fits(size_bytes: u64, target: &Target) -> Result<(), Failure> {
+    if size_bytes <= FILE_BYTES {
+        return Ok(());
+    }
+    let shown = &target.shown;
+    let message = format!("{shown} would have {size_bytes} bytes, more than {FILE_BYTES}");
+    Err(Failure::value(message))
 }
 
 /// The path that the model means, relative to the workspace, where the tools may touch it.
