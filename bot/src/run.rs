@@ -43,7 +43,7 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
-    let default_branch = admit(place, job, &seen).await?;
+    let default_branch = admit(place, job).await?;
     let branch = free_branch(bot, place, job, desk).await?;
 
     desk.enter(Stage::Checkout, None).await?;
@@ -79,8 +79,8 @@ struct Seen {
     asked: Asked,
 }
 
-/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, and
-/// does that ask still stand?
+/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, does
+/// that ask still stand, and may whoever asked still ask?
 async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<Seen, Verdict> {
     let (repo, number) = (&job.subject.repo, job.subject.issue);
     let issue = place.forge.issue(repo, number).await?;
@@ -91,6 +91,7 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         return match ask::still(&issue, label, &events, ask) {
             Still::Asked(asked) => {
                 desk.asked_by(&asked);
+                may_ask(place, job, &asked).await?;
                 Ok(Seen { issue, asked })
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
@@ -108,22 +109,28 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
-    match rule {
-        Some(rule) => Err(refuse(rule, "seen when the issue was read")),
-        None => Ok(Seen { issue, asked }),
+    if let Some(rule) = rule {
+        return Err(refuse(rule, "seen when the issue was read"));
     }
+    may_ask(place, job, &asked).await?;
+    Ok(Seen { issue, asked })
 }
 
-/// Asks the forge whether this person may ask, and whether the bot may work here. Returns the branch to work on.
-async fn admit(place: &Place, job: &Job, seen: &Seen) -> Result<String, Verdict> {
+/// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.
+async fn may_ask(place: &Place, job: &Job, asked: &Asked) -> Result<(), Verdict> {
+    let Some(by) = &asked.by else { return Ok(()) };
     let repo = &job.subject.repo;
-    if let Some(by) = &seen.asked.by {
-        let permission = place.forge.permission(repo, by).await?;
-        if permission < Permission::Write {
-            let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
-            return Err(refuse(Rule::AdderCannotWrite, &detail));
-        }
+    let permission = place.forge.permission(repo, by).await?;
+    if permission < Permission::Write {
+        let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
+        return Err(refuse(Rule::AdderCannotWrite, &detail));
     }
+    Ok(())
+}
+
+/// Asks the forge whether the bot may work here. Returns the branch to work on.
+async fn admit(place: &Place, job: &Job) -> Result<String, Verdict> {
+    let repo = &job.subject.repo;
     // The first sign of life comes before any slow work; a forge without this reaction still gets the comment.
     if let Err(error) = place.forge.react(repo, job.subject.issue, "eyes").await {
         tracing::warn!(error = %halt::chain(&error), "the issue got no reaction");
