@@ -172,6 +172,9 @@ async fn freeze(
     if repo_file.enabled == Some(false) {
         return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
     }
+    if let Err(error) = bot.workshop.rules(&repo_file) {
+        return Err(refuse(Rule::RepositoryFile, &halt::chain(&error)));
+    }
     let comments = place.forge.comments(repo, job.subject.issue).await?;
     let comments =
         input::trusted_comments(place.forge.as_ref(), repo, &seen.asked, place.own_id, comments)

@@ -205,8 +205,15 @@ impl Workshop {
     /// # Errors
     /// A protected path of the configuration makes no sense. The inner error is the rule that says no.
     pub fn gate(&self, patch: &Patch, task: &Task) -> Result<Result<(), Refusal>, Error> {
-        let rules = Rules::new(&self.config.gate, &task.repo_file, self.secrets.clone())?;
-        Ok(gate::check(patch, &rules))
+        Ok(gate::check(patch, &self.rules(&task.repo_file)?))
+    }
+
+    /// The rules for a repository.
+    ///
+    /// # Errors
+    /// A protected path makes no sense, or there are too many.
+    pub fn rules(&self, repo_file: &RepoFile) -> Result<Rules, BadPattern> {
+        Rules::new(&self.config.gate, repo_file, self.secrets.clone())
     }
 
     /// Runs the tests, and keeps what they print beside the transcript.

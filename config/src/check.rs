@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::{Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session};
+use crate::{
+    Config, Evidence, Forge, Gate, Model, Protected, Publish, Queue, Sandbox, Server, Session,
+};
 
 /// A key and what is wrong with it.
 type Wrong = (String, String);
@@ -289,11 +291,8 @@ fn evidence(evidence: &Evidence) -> Checked {
 }
 
 fn gate(gate: &Gate) -> Checked {
-    for pattern in &gate.protected_paths {
-        let wrong = globset::Glob::new(pattern).err();
-        if let Some(error) = wrong {
-            return Err(("gate.protected_paths".into(), format!("`{pattern}`: {}", error.kind())));
-        }
+    if let Err(error) = Protected::new(&gate.protected_paths) {
+        return Err(("gate.protected_paths".into(), error.reason()));
     }
     need(gate.files >= 1, "gate.files", "it must be at least 1")?;
     need(gate.lines >= 1, "gate.lines", "it must be at least 1")?;

@@ -1,6 +1,10 @@
 //! What may cross from the workspace into a patch.
 
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
+
+/// Characters of a pattern that an error repeats.
+const SHOWN_CHARS: usize = 80;
 
 /// `[gate]`
 #[derive(Debug, Clone, Deserialize)]
@@ -22,12 +26,12 @@ impl Default for Gate {
     fn default() -> Self {
         Self {
             protected_paths: [
+                // What a forge or a build server runs.
                 ".github/**",
                 ".gitea/**",
                 ".forgejo/**",
                 ".gitlab/**",
                 ".gitlab-ci.{yml,yaml}",
-                // What a forge or a build server runs.
                 ".woodpecker/**",
                 ".woodpecker.{yml,yaml}",
                 ".crow/**",
@@ -63,6 +67,7 @@ impl Default for Gate {
                 ".hyla.toml",
                 ".gitmodules",
                 ".gitattributes",
+                // What git runs on the machine of whoever works on the repository.
                 ".husky/**",
                 ".githooks/**",
                 ".pre-commit-config.{yml,yaml}",
@@ -120,7 +125,6 @@ impl Default for Gate {
                 ".aider*",
                 ".goosehints",
                 ".mcp.json",
-                // What git runs on the machine of whoever works on the repository.
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -130,4 +134,73 @@ impl Default for Gate {
             allow_binary: false,
         }
     }
+}
+
+/// Paths that a patch may not touch: patterns as they are written, ready to be asked. What this takes can be used.
+#[derive(Debug, Clone)]
+pub struct Protected {
+    set: GlobSet,
+    patterns: Vec<String>,
+}
+
+/// A pattern for protected paths that is none. Without it nothing is judged, so nothing is published.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use `{pattern}` as a protected path")]
+pub struct BadPattern {
+    /// The pattern, cut.
+    pub pattern: String,
+    /// What is wrong with it.
+    #[source]
+    pub source: globset::Error,
+}
+
+impl BadPattern {
+    /// The pattern and what is wrong with it, in one line.
+    pub(crate) fn reason(&self) -> String {
+        format!("`{}`: {}", self.pattern, self.source.kind())
+    }
+}
+
+impl Protected {
+    /// Takes patterns as they are written in `protected_paths`.
+    ///
+    /// # Errors
+    /// Names the pattern that cannot be understood.
+    pub fn new<'a>(written: impl IntoIterator<Item = &'a String>) -> Result<Self, BadPattern> {
+        let mut set = GlobSetBuilder::new();
+        let mut patterns = Vec::new();
+        for pattern in written {
+            for form in forms(pattern) {
+                let glob = GlobBuilder::new(&form)
+                    .case_insensitive(true)
+                    .literal_separator(true)
+                    .build()
+                    .map_err(|source| BadPattern { pattern: cut(pattern), source })?;
+                set.add(glob);
+                patterns.push(pattern.clone());
+            }
+        }
+        let together = |source| BadPattern { pattern: cut(&patterns.join(" ")), source };
+        Ok(Self { set: set.build().map_err(together)?, patterns })
+    }
+
+    /// The pattern that protects a path.
+    pub fn pattern_of(&self, path: &str) -> Option<&str> {
+        let first = *self.set.matches(path).first()?;
+        self.patterns.get(first).map(String::as_str)
+    }
+}
+
+/// The globs that a pattern stands for. Without a slash it is a name at any depth; what is inside a protected folder is
+/// protected too, and so is a file or link that would take the folder's place.
+fn forms(pattern: &str) -> Vec<String> {
+    let pattern = pattern.trim_start_matches('/').trim_end_matches('/');
+    let place = pattern.strip_suffix("/**").unwrap_or(pattern);
+    let anchored = if pattern.contains('/') { place.to_owned() } else { format!("**/{place}") };
+    vec![format!("{anchored}/**"), anchored]
+}
+
+fn cut(pattern: &str) -> String {
+    let shown: String = pattern.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < pattern.len() { shown + "…" } else { shown }
 }

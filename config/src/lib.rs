@@ -21,7 +21,7 @@ mod tests;
 
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
-pub use gate::Gate;
+pub use gate::{BadPattern, Gate, Protected};
 pub use load::{Error, load, parse};
 pub use model::Model;
 pub use publish::Publish;

@@ -100,6 +100,8 @@ fn the_repository_file_names_its_key() {
         ("label = \"x\"", "unknown field"),
         ("test_command = \" \"", "test_command"),
         ("protected_paths = [\"[\"]", "protected_paths"),
+        // The final slash goes, and what is left ends in an escape.
+        ("protected_paths = ['docs\\/']", "protected_paths"),
     ] {
         let error = parse_repo_file(text).unwrap_err().to_string();
         assert!(error.contains(".hyla.toml") && error.contains(expected), "{error}");
