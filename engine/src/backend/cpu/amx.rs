@@ -75,13 +75,8 @@ struct Config {
 impl Config {
     /// Tiles 0 to 3 are the sums of 4 or 5 with 6 or 7.
     fn new(left: [usize; 2], inner: usize, right_bytes: [usize; 2], inner_bytes: usize) -> Self {
-        let mut config = Self {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
+        let mut config =
+            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         let mut set = |tile: usize, rows: usize, bytes: usize| {
             // A tile that is not used still needs a size.
             config.rows[tile] = u8::try_from(rows.max(1)).unwrap_or(16);

@@ -104,7 +104,9 @@ pub(super) unsafe fn compute(
         match (isa.has_vnni(), isa, packing) {
             (true, _, Packing::Bytes) => return x86::vnni_bytes(work, panels),
             (true, _, Packing::Nibbles) => return x86::vnni_nibbles(work, panels),
-            (false, Isa::Avx2 | Isa::Avx512 | Isa::Amx, _) => return x86::avx2(work, panels, packing),
+            (false, Isa::Avx2 | Isa::Avx512 | Isa::Amx, _) => {
+                return x86::avx2(work, panels, packing);
+            }
             (false, Isa::Portable, _) => {}
         }
         let _ = isa;
