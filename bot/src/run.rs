@@ -8,7 +8,7 @@ use crate::bot::{Bot, Place};
 use crate::checkout::Base;
 use crate::desk::Desk;
 use crate::evidence::Evidence;
-use crate::forge::{Issue, NewDraft, Permission};
+use crate::forge::{self, Issue, NewDraft, Permission, Pull};
 use crate::halt;
 use crate::input::{self, Input};
 use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
@@ -44,7 +44,7 @@ async fn story(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resu
         return open_draft(bot, place, job, desk, ready).await;
     }
     let default_branch = admit(place, job).await?;
-    let branch = free_branch(bot, place, job, desk).await?;
+    let branch = free_branch(bot, place, job, desk, &[]).await?;
 
     desk.enter(Stage::Checkout, None).await?;
     let base = fetch(bot, place, job, &default_branch).await?;
@@ -235,20 +235,30 @@ async fn prepare(
 }
 
 /// The first branch name of this ask that nobody uses: a lost database must not lead to the branch of an earlier job. It
-/// is chosen before the session, so that a forge that does not answer costs no session.
+/// is chosen before the session, so that a forge that does not answer, or a branch that leaves no room for the bot's,
+/// costs no session. `taken` are names that were found taken in some other way.
 async fn free_branch(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
+    taken: &[String],
 ) -> Result<String, Verdict> {
-    let prefix = &bot.config.publish.branch_prefix;
+    let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
     let first = desk.ask_number();
     for number in first..first + BRANCHES_TRIED {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
-        if place.forge.branch_head(&job.subject.repo, &branch).await?.is_none() {
-            return Ok(branch);
+        if taken.contains(&branch) || place.forge.branch_head(repo, &branch).await?.is_some() {
+            continue;
         }
+        // Git keeps branches as files: a branch `hyla` leaves no room for `hyla/x`.
+        for (at, _) in prefix.match_indices('/') {
+            let folder = &prefix[..at];
+            if place.forge.branch_head(repo, folder).await?.is_some() {
+                return Err(Verdict::Ended(reply::branch_in_the_way(folder, prefix)));
+            }
+        }
+        return Ok(branch);
     }
     let why = format!("{BRANCHES_TRIED} branches of issue {} are taken", job.subject.issue);
     Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
@@ -268,22 +278,53 @@ async fn open_draft(
     let earlier = place.forge.pull_by_head(repo, &ready.base_branch, &ready.branch).await?;
     let pull = match earlier {
         Some(pull) if pull.author == place.own_id => pull,
-        Some(_) | None => {
-            let mirror = bot.mirrors.existing(&place.name, repo)?;
-            let prefix = &bot.config.publish.branch_prefix;
-            publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))
-                .await?;
-            let draft = NewDraft {
-                title: ready.title.clone(),
-                body: ready.body.clone(),
-                head: ready.branch.clone(),
-                base: ready.base_branch.clone(),
-            };
-            place.forge.open_draft(repo, &draft).await?
-        }
+        Some(_) | None => publish_afresh(bot, place, job, desk, ready.clone()).await?,
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
-    Ok(reply::opened(&pull, &place.settings.draft_prefix))
+    Ok(match pull.author == place.own_id {
+        true => reply::opened(&pull, &place.settings.draft_prefix),
+        false => reply::opened_by_another(&pull),
+    })
+}
+
+/// Pushes and opens a draft. Where somebody has taken the branch's name meanwhile, the work goes to the next one; where
+/// somebody has opened a pull request from the branch, it is that one, because forges take no second.
+async fn publish_afresh(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    mut ready: Ready,
+) -> Result<Pull, Verdict> {
+    let repo = &job.subject.repo;
+    let mirror = bot.mirrors.existing(&place.name, repo)?;
+    let prefix = &bot.config.publish.branch_prefix;
+    let remote = place.forge.remote(repo);
+    let mut taken = Vec::new();
+    while let Err(error) =
+        publish::push(&mirror, &ready.commit, &ready.branch, prefix, &remote).await
+    {
+        if !matches!(error, publish::Error::BranchTaken { .. }) {
+            return Err(error.into());
+        }
+        taken.push(ready.branch);
+        ready.branch = free_branch(bot, place, job, desk, &taken).await?;
+        bot.store.note_ready(desk.lease, &ready).await?;
+    }
+    let (base, head) = (ready.base_branch.clone(), ready.branch.clone());
+    let draft = NewDraft {
+        title: ready.title,
+        body: ready.body,
+        head: ready.branch,
+        base: ready.base_branch,
+    };
+    match place.forge.open_draft(repo, &draft).await {
+        Err(declined @ forge::Error::Declined { .. }) => {
+            let found = place.forge.pull_by_head(repo, &base, &head).await?;
+            found.filter(|pull| pull.is_open).ok_or_else(|| declined.into())
+        }
+        opened => Ok(opened?),
+    }
 }
 
 fn refuse(rule: Rule, detail: &str) -> Verdict {

@@ -45,6 +45,37 @@ pub fn opened(pull: &Pull, prefix: &str) -> End {
 }
 
 /// The end of a job whose session left nothing to publish.
+/// The end of a job whose branch somebody else made a pull request of before the bot could.
+pub fn opened_by_another(pull: &Pull) -> End {
+    End {
+        outcome: Outcome::DraftPr,
+        person: format!(
+            "My change is ready for you: somebody opened [pull request #{}]({}) from my branch before I could.",
+            pull.number, pull.link
+        ),
+        operator: format!("pull request {} was opened by another user from the branch", pull.number),
+        next: "Please review it before anyone merges it. What my test runs showed is kept with the job's transcript.".into(),
+    }
+}
+
+/// The end of a job for whose branches another branch leaves no room.
+pub fn branch_in_the_way(branch: &str, prefix: &str) -> End {
+    let next = format!(
+        "Rename or delete the branch {}, or have an operator set another `branch_prefix`. {AGAIN}",
+        code_span(branch)
+    );
+    let why =
+        format!("the branch `{branch}` leaves no room for branches that start with `{prefix}`");
+    End {
+        person: format!(
+            "The branch {} leaves no room for mine, so I opened no draft.",
+            code_span(branch)
+        ),
+        next,
+        ..failed(Failure::BranchTaken, why)
+    }
+}
+
 pub fn no_fix(why: NoFix) -> End {
     let (person, next) = match why {
         NoFix::NoChange => (
