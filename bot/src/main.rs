@@ -11,7 +11,7 @@ use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::store::{Store, sqlite::Sqlite};
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, sandbox, serve, session, telemetry};
+use bot::{doctor, fix, jobs, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
 use config::{Config, Secrets};
 
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
 fn told(error: &anyhow::Error) -> ExitCode {
-    eprintln!("hyla: {}", chain(error.as_ref()));
+    eprintln!("hyla: {}", reply::lines(&chain(error.as_ref())));
     ExitCode::FAILURE
 }
 
@@ -208,7 +208,7 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
         ended = serve::until_ended(&bot, &worker, job, &stop) => ended?,
         () = quit() => anyhow::bail!("stopped; job {job} waits for `hyla serve`"),
     };
-    say(&format!("{}\n{}\n", ended.person, ended.next))?;
+    say(&reply::lines(&format!("{}\n{}\n", ended.person, ended.next)))?;
     Ok(match ended.outcome {
         Outcome::DraftPr => ExitCode::SUCCESS,
         Outcome::NoFix(_) => ExitCode::from(3),
@@ -253,7 +253,7 @@ fn run_model_info(folder: &Path, context: u64, json: bool) -> anyhow::Result<Exi
         value["bytes_at_context"] = summary.bytes_at(context).into();
         say(&format!("{value:#}\n"))?;
     } else {
-        say(&summary.text(context))?;
+        say(&reply::lines(&summary.text(context)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

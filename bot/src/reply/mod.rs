@@ -11,7 +11,8 @@ mod tests;
 
 pub use comment::{Status, marker, status};
 pub use pull::{Draft, body, commit_message, local_message, title};
-pub use quiet::{code_span, fence, line, plain};
+pub(crate) use quiet::is_invisible;
+pub use quiet::{code_span, fence, line, lines, plain};
 
 use crate::forge::Pull;
 use crate::gate::Refusal;
@@ -44,7 +45,6 @@ pub fn opened(pull: &Pull, prefix: &str) -> End {
     }
 }
 
-/// The end of a job whose session left nothing to publish.
 /// The end of a job whose branch somebody else made a pull request of before the bot could.
 pub fn opened_by_another(pull: &Pull) -> End {
     End {
@@ -76,6 +76,7 @@ pub fn branch_in_the_way(branch: &str, prefix: &str) -> End {
     }
 }
 
+/// The end of a job whose session left nothing to publish.
 pub fn no_fix(why: NoFix) -> End {
     let (person, next) = match why {
         NoFix::NoChange => (
