@@ -1,6 +1,8 @@
 //! What steers a job, frozen when it was asked for: the issue, the comments of people with write access, and the
 //! repository's own files from the default branch. Later edits do not reach a running job; the digest says what it saw.
 
+mod words;
+
 use sha2::{Digest, Sha256};
 
 use crate::ask::Asked;
@@ -28,32 +30,35 @@ pub struct Input {
 }
 
 impl Input {
-    /// Cuts every text to its cap.
+    /// Leaves out what a reader of the issue does not see, and cuts every text to its cap.
     pub fn new(issue: &Issue, comments: &[Comment], instructions: Option<String>) -> Self {
         let newest = comments.len().saturating_sub(COMMENTS);
+        let comments = comments.iter().skip(newest);
+        let comments = comments
+            .map(|comment| (comment.author.login.clone(), cut(&words::shown(&comment.body))));
+        Self { comments: comments.collect(), ..Self::of(&issue.title, &issue.body, instructions) }
+    }
+
+    /// An issue without comments.
+    pub fn of(title: &str, body: &str, instructions: Option<String>) -> Self {
         Self {
-            title: cut(&issue.title),
-            body: cut(&issue.body),
-            comments: comments
-                .iter()
-                .skip(newest)
-                .map(|comment| (comment.author.login.clone(), cut(&comment.body)))
-                .collect(),
-            instructions: instructions.as_deref().map(cut),
+            title: cut(&words::visible(title)),
+            body: cut(&words::shown(body)),
+            comments: Vec::new(),
+            instructions: instructions.map(|text| cut(&words::visible(&text))),
         }
     }
 
-    /// What the model is told: the issue's own words, and after them what goes with it.
+    /// What the model is told: the issue's own words, and after them what goes with it. Nobody's words can be taken for
+    /// somebody else's.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n{}\n", self.title.trim(), self.body.trim());
+        let quoted = |text: &str| words::quoted(text.trim());
+        let mut text = format!("{}\n\n{}\n", quoted(&self.title), quoted(&self.body));
         for (login, words) in &self.comments {
-            text.push_str(&format!("\nComment by {login}:\n{}\n", words.trim()));
+            text.push_str(&format!("\n{} {login}:\n{}\n", words::COMMENT, quoted(words)));
         }
         if let Some(instructions) = &self.instructions {
-            text.push_str(&format!(
-                "\nThe repository's AGENTS.md says:\n{}\n",
-                instructions.trim()
-            ));
+            text.push_str(&format!("\n{}:\n{}\n", words::INSTRUCTIONS, quoted(instructions)));
         }
         text
     }
