@@ -12,6 +12,7 @@ mod find;
 mod paths;
 mod report;
 mod run;
+mod runner;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ pub use find::{Source, TestCommand, find_in};
 pub use run::Error;
 
 use crate::checkout::Mirror;
-use crate::patch::Patch;
+use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
 use crate::workspace::Owner;
 
@@ -34,6 +35,8 @@ pub struct Evidence {
     pub command: Option<TestCommand>,
     /// The four runs, in order; none if there was no command.
     pub runs: Vec<Run>,
+    /// What the patch changed that decides how the tests are run: a reviewer looks there first.
+    pub runner: Vec<(String, Kind)>,
 }
 
 /// One of the four runs.
@@ -123,7 +126,7 @@ pub async fn gather(
     options: &Options<'_>,
 ) -> Result<Evidence, Error> {
     let Some(command) = command else {
-        return Ok(Evidence { command: None, runs: Vec::new() });
+        return Ok(Evidence { command: None, runs: Vec::new(), runner: Vec::new() });
     };
     let mut runs = Vec::new();
     for (which, subject) in run::plan(mirror, patch).await? {
@@ -133,5 +136,6 @@ pub async fn gather(
         };
         runs.push(Run { which, outcome });
     }
-    Ok(Evidence { command: Some(command.clone()), runs })
+    let runner = runner::changed(patch, command);
+    Ok(Evidence { command: Some(command.clone()), runs, runner })
 }
