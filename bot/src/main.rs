@@ -102,7 +102,7 @@ struct Fix {
     issue: PathBuf,
     /// The model's server, up to and with /v1; instead of the configured one.
     #[arg(long, value_name = "URL")]
-    endpoint: Option<url::Url>,
+    endpoint: Option<String>,
     /// The model's name at that server.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -165,7 +165,8 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     // A folder needs no forge, so it needs no configuration either.
     let mut config = if file.exists() { config::load(file)? } else { Config::default() };
     if let Some(endpoint) = arguments.endpoint {
-        config.model.endpoint = endpoint;
+        config.model.endpoint = config::address(&endpoint)
+            .map_err(|reason| anyhow::anyhow!("cannot use --endpoint: {reason}"))?;
         config.model.key = None;
     }
     if let Some(name) = arguments.model {

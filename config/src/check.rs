@@ -100,13 +100,7 @@ fn forge(name: &str, forge: &Forge) -> Checked {
 }
 
 fn address(url: &Url, key: &str) -> Checked {
-    need(matches!(url.scheme(), "http" | "https"), key, "it must start with http:// or https://")?;
-    need(url.host_str().is_some(), key, "it names no host")?;
-    let is_clean = url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none();
-    need(is_clean, key, "it must hold no user, password, query or fragment")
+    crate::address::check(url).map_err(|reason| (key.to_owned(), reason.to_owned()))
 }
 
 fn absolute(path: Option<&Path>, key: &str) -> Checked {

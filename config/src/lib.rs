@@ -3,6 +3,7 @@
 //!
 //! This crate imports nothing of ours. The other libraries take their own options; `bot` converts.
 
+mod address;
 mod check;
 mod evidence;
 mod forge;
@@ -19,6 +20,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use address::address;
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
 pub use gate::{BadPattern, Gate, Protected};
