@@ -68,7 +68,8 @@ pub async fn fix(
         );
     }
     let base = local.base;
-    let input = Input::of(&title, &body, workshop::instructions(&base).await?);
+    let instructions = workshop::instructions(&base).await?;
+    let input = Input::of(&title, &body, instructions, &workshop.redactor);
     let digest = input.digest(&base.commit);
     let repo_file = workshop::repo_file(&base).await??;
     let task = Task { input, digest, repo_file, server_command: None };

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::ask::Asked;
 use crate::forge::{self, Comment, Forge, Issue, Permission};
 use crate::job::{CommitId, RepoName};
+use crate::redact::Redactor;
 
 /// Comments shown to the model at most, the newest.
 const COMMENTS: usize = 30;
@@ -31,21 +32,32 @@ pub struct Input {
 
 impl Input {
     /// Leaves out what a reader of the issue does not see, and cuts every text to its cap.
-    pub fn new(issue: &Issue, comments: &[Comment], instructions: Option<String>) -> Self {
+    pub fn new(
+        issue: &Issue,
+        comments: &[Comment],
+        instructions: Option<String>,
+        redactor: &Redactor,
+    ) -> Self {
         let newest = comments.len().saturating_sub(COMMENTS);
-        let comments = comments.iter().skip(newest);
-        let comments = comments
-            .map(|comment| (comment.author.login.clone(), cut(&words::shown(&comment.body))));
-        Self { comments: comments.collect(), ..Self::of(&issue.title, &issue.body, instructions) }
+        let comments = comments.iter().skip(newest).map(|comment| {
+            let words = redactor.redact(&words::shown(&comment.body));
+            (comment.author.login.clone(), cut(&words))
+        });
+        Self {
+            comments: comments.collect(),
+            ..Self::of(&issue.title, &issue.body, instructions, redactor)
+        }
     }
 
     /// An issue without comments.
-    pub fn of(title: &str, body: &str, instructions: Option<String>) -> Self {
+    pub fn of(title: &str, body: &str, instructions: Option<String>, redactor: &Redactor) -> Self {
+        // A secret that was cut would not be found any more.
+        let frozen = |words: String| cut(&redactor.redact(&words));
         Self {
-            title: cut(&words::visible(title)),
-            body: cut(&words::shown(body)),
+            title: frozen(words::visible(title)),
+            body: frozen(words::shown(body)),
             comments: Vec::new(),
-            instructions: instructions.map(|text| cut(&words::visible(&text))),
+            instructions: instructions.map(|text| frozen(words::visible(&text))),
         }
     }
 

@@ -180,7 +180,7 @@ async fn freeze(
         input::trusted_comments(place.forge.as_ref(), repo, &seen.asked, place.own_id, comments)
             .await?;
     let instructions = workshop::instructions(base).await?;
-    let input = Input::new(&seen.issue, &comments, instructions);
+    let input = Input::new(&seen.issue, &comments, instructions, &bot.redactor);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;
     let server_command = bot.config.test_command(&repo.to_string()).map(str::to_owned);

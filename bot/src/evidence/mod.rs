@@ -103,6 +103,14 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
+    /// The output of each run.
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut String> {
+        self.runs.iter_mut().filter_map(|run| match &mut run.outcome {
+            Outcome::Ran(ran) | Outcome::SetupFailed(ran) => Some(&mut ran.output),
+            Outcome::Skipped { .. } => None,
+        })
+    }
+
     /// A Markdown table for people, with a verdict for each run and its output folded away.
     pub fn table(&self) -> String {
         report::table(self)
