@@ -26,6 +26,7 @@ pub use run::Error;
 use crate::checkout::Mirror;
 use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
+use crate::whereabouts::Whereabouts;
 use crate::workspace::Owner;
 
 /// What the test runs showed.
@@ -144,6 +145,11 @@ pub async fn gather(
         };
         runs.push(Run { which, outcome });
     }
+    let whereabouts = Whereabouts::of(&run::place(options));
     let runner = runner::changed(patch, command);
-    Ok(Evidence { command: Some(command.clone()), runs, runner })
+    let mut evidence = Evidence { command: Some(command.clone()), runs, runner };
+    for output in evidence.outputs() {
+        *output = whereabouts.hide(output);
+    }
+    Ok(evidence)
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use crate::git_name::is_dot_git;
 use crate::sandbox::{Sandbox, SetupError};
+use crate::whereabouts::Whereabouts;
 use crate::workspace::{self, Workspace};
 
 use tokio::sync::RwLock;
@@ -44,6 +45,7 @@ pub struct Leaf {
     limits: Limits,
     /// Shared by the file tools that are under way, whether or not anybody still waits for their answer.
     under_way: Arc<RwLock<()>>,
+    whereabouts: Whereabouts,
 }
 
 /// What a session allows its tools.
@@ -79,7 +81,8 @@ type FileTool = fn(&Workspace, &Limits, &Arguments) -> Result<String, Failure>;
 impl Leaf {
     /// The tools over one workspace.
     pub fn new(workspace: Arc<Workspace>, sandbox: Arc<dyn Sandbox>, limits: Limits) -> Self {
-        Self { workspace, sandbox, limits, under_way: Arc::default() }
+        let whereabouts = Whereabouts::of(workspace.root());
+        Self { workspace, sandbox, limits, under_way: Arc::default(), whereabouts }
     }
 
     /// Carries out one call and returns its observation. `arguments` is JSON text as the model wrote it: what is not an
@@ -102,7 +105,7 @@ impl Leaf {
             )),
         };
         match answer {
-            Ok(observation) => Ok(observation),
+            Ok(observation) => Ok(self.whereabouts.hide(&observation)),
             Err(Failure::Model { kind, message }) => Ok(format!("{kind}: {message}")),
             Err(Failure::Setup(error)) => Err(error),
         }
