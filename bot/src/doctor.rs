@@ -118,7 +118,8 @@ pub fn text(lines: &[Line]) -> String {
             Verdict::Fails => "FAIL",
         };
         let detail = crate::reply::plain(&line.detail);
-        out.push_str(&format!("{mark}  {:width$}  {detail}\n", line.subject));
+        let subject = crate::reply::plain(&line.subject);
+        out.push_str(&format!("{mark}  {subject:width$}  {detail}\n"));
     }
     out
 }

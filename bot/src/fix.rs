@@ -68,12 +68,9 @@ pub async fn fix(
         );
     }
     let base = local.base;
-    let input = Input {
-        title,
-        body,
-        comments: Vec::new(),
-        instructions: workshop::instructions(&base).await?,
-    };
+    let instructions = workshop::instructions(&base).await?;
+    let input = Input::of(&title, &body, &workshop.redactor)
+        .with_instructions(instructions, &workshop.redactor);
     let digest = input.digest(&base.commit);
     let repo_file = workshop::repo_file(&base).await??;
     let task = Task { input, digest, repo_file, server_command: None };
@@ -105,7 +102,7 @@ async fn attempt(
         say(&format!("No change: {}.\n", worked.ended.reason))?;
         return Ok(Outcome::NoChange);
     }
-    say(&shown(&patch.text))?;
+    print(&shown(&patch.text))?;
     if let Err(refusal) = workshop.gate(&patch, task)? {
         let rule = crate::job::name_of(&refusal.rule);
         say(&format!("\nThe gate refuses this patch by rule `{rule}`: {refusal}\n"))?;
@@ -134,7 +131,7 @@ fn shown(patch: &str) -> String {
     if !std::io::stdout().is_terminal() {
         return patch.to_owned();
     }
-    patch.lines().map(|line| reply::plain(line) + "\n").collect()
+    reply::lines(patch)
 }
 
 /// Title and text of an issue in a file.
@@ -167,13 +164,19 @@ fn keep(transcript: &Path, wanted: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Words that may hold somebody else's.
 fn say(text: &str) -> std::io::Result<()> {
+    print(&reply::lines(text))
+}
+
+fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
 }
 
 fn tell(text: &str) {
+    let text = reply::lines(text);
     // A closed terminal is no reason to stop the work.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -2,12 +2,15 @@
 //! first worked on, for all attempts; the repository's own files come from the recorded base commit. Later edits reach
 //! no job; the digest says what it saw.
 
+mod words;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ask::Asked;
 use crate::forge::{self, Comment, Forge, Issue, Permission};
 use crate::job::{CommitId, RepoName};
+use crate::redact::Redactor;
 use crate::store::Sighting;
 
 /// Comments shown to the model at most, the newest.
@@ -31,35 +34,43 @@ pub struct Input {
 }
 
 impl Input {
-    /// What people say, every text cut to its cap.
-    pub fn new(issue: &Issue, comments: &[Comment]) -> Self {
+    /// What people say, as a reader of the issue sees it, every text cut to its cap.
+    pub fn new(issue: &Issue, comments: &[Comment], redactor: &Redactor) -> Self {
+        let comments = comments.iter().map(|comment| {
+            let words = redactor.redact(&words::shown(&comment.body));
+            (comment.author.login.clone(), cut(&words))
+        });
+        Self { comments: comments.collect(), ..Self::of(&issue.title, &issue.body, redactor) }
+    }
+
+    /// An issue without comments.
+    pub fn of(title: &str, body: &str, redactor: &Redactor) -> Self {
+        // A secret that was cut would not be found any more.
+        let frozen = |words: String| cut(&redactor.redact(&words));
         Self {
-            title: cut(&issue.title),
-            body: cut(&issue.body),
-            comments: comments
-                .iter()
-                .map(|comment| (comment.author.login.clone(), cut(&comment.body)))
-                .collect(),
+            title: frozen(words::visible(title)),
+            body: frozen(words::shown(body)),
+            comments: Vec::new(),
             instructions: None,
         }
     }
 
     /// The same with the repository's instructions, cut to their cap.
-    pub fn with_instructions(self, instructions: Option<String>) -> Self {
-        Self { instructions: instructions.as_deref().map(cut), ..self }
+    pub fn with_instructions(self, instructions: Option<String>, redactor: &Redactor) -> Self {
+        let frozen = |text: String| cut(&redactor.redact(&words::visible(&text)));
+        Self { instructions: instructions.map(frozen), ..self }
     }
 
-    /// What the model is told: the issue's own words, and after them what goes with it.
+    /// What the model is told: the issue's own words, and after them what goes with it. Nobody's words can be taken for
+    /// somebody else's.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n{}\n", self.title.trim(), self.body.trim());
+        let quoted = |text: &str| words::quoted(text.trim());
+        let mut text = format!("{}\n\n{}\n", quoted(&self.title), quoted(&self.body));
         for (login, words) in &self.comments {
-            text.push_str(&format!("\nComment by {login}:\n{}\n", words.trim()));
+            text.push_str(&format!("\n{} {login}:\n{}\n", words::COMMENT, quoted(words)));
         }
         if let Some(instructions) = &self.instructions {
-            text.push_str(&format!(
-                "\nThe repository's AGENTS.md says:\n{}\n",
-                instructions.trim()
-            ));
+            text.push_str(&format!("\n{}:\n{}\n", words::INSTRUCTIONS, quoted(instructions)));
         }
         text
     }

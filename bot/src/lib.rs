@@ -33,6 +33,7 @@ pub mod serve;
 pub mod session;
 pub mod store;
 pub mod telemetry;
+mod whereabouts;
 pub mod worker;
 pub mod workshop;
 pub mod workspace;

@@ -12,7 +12,7 @@ use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::store::{Store, sqlite::Sqlite};
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, sandbox, serve, session, telemetry};
+use bot::{doctor, fix, jobs, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
 use config::{Config, Secrets};
 
@@ -107,7 +107,7 @@ struct Fix {
     issue: PathBuf,
     /// The model's server, up to and with /v1; instead of the configured one.
     #[arg(long, value_name = "URL")]
-    endpoint: Option<url::Url>,
+    endpoint: Option<String>,
     /// The model's name at that server.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -141,7 +141,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
 fn told(error: &anyhow::Error) -> ExitCode {
-    eprintln!("hyla: {}", chain(error.as_ref()));
+    eprintln!("hyla: {}", reply::lines(&chain(error.as_ref())));
     ExitCode::FAILURE
 }
 
@@ -172,7 +172,8 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     // A folder needs no forge, so it needs no configuration either.
     let mut config = if file.exists() { config::load(file)? } else { Config::default() };
     if let Some(endpoint) = arguments.endpoint {
-        config.model.endpoint = endpoint;
+        config.model.endpoint = config::address(&endpoint)
+            .map_err(|reason| anyhow::anyhow!("cannot use --endpoint: {reason}"))?;
         config.model.key = None;
     }
     if let Some(name) = arguments.model {
@@ -222,7 +223,7 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
             parked.context("the job did not park in time")??
         }
     };
-    say(&format!("{}\n{}\n", ended.person, ended.next))?;
+    say(&reply::lines(&format!("{}\n{}\n", ended.person, ended.next)))?;
     Ok(match ended.outcome {
         Outcome::DraftPr => ExitCode::SUCCESS,
         Outcome::NoFix(_) => ExitCode::from(3),
@@ -267,7 +268,7 @@ fn run_model_info(folder: &Path, context: u64, json: bool) -> anyhow::Result<Exi
         value["bytes_at_context"] = summary.bytes_at(context).into();
         say(&format!("{value:#}\n"))?;
     } else {
-        say(&summary.text(context))?;
+        say(&reply::lines(&summary.text(context)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

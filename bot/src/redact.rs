@@ -1,6 +1,9 @@
 //! Takes the bot's own secrets out of any text that leaves: transcripts, comments, bodies, sentences for the operator.
 //!
-//! It knows the secrets' values and their usual disguises. It does not guess what else might be a secret; the gate does.
+//! Texts are redacted where they come in, from people in `input`, from the model and from commands in `workshop`: once a
+//! text has been cut or its words have been broken up, half a secret may be left that nothing finds. What leaves is
+//! redacted once more. It knows the secrets' values and their usual disguises. It does not guess what else might be a
+//! secret; the gate does.
 
 use std::fmt::Write as _;
 
@@ -11,11 +14,20 @@ use secrecy::ExposeSecret;
 /// Shorter secrets would tear holes into ordinary words.
 const SHORTEST: usize = 6;
 const MARK: &str = "[secret]";
+/// Bytes of a compiled pattern at most: far more than the secrets of any configuration need.
+const PATTERN_BYTES: usize = 256 << 20;
 
 /// Replaces secrets. `Debug` prints none.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    pattern: Option<Regex>,
+    patterns: Option<Patterns>,
+}
+
+#[derive(Clone)]
+struct Patterns {
+    whole: Regex,
+    /// The same with zero-width spaces anywhere in it, as `reply` breaks mentions and references.
+    broken: Regex,
 }
 
 impl std::fmt::Debug for Redactor {
@@ -39,18 +51,25 @@ impl Redactor {
         if spellings.is_empty() {
             return Self::default();
         }
-        let alternatives: Vec<String> = spellings.iter().map(|text| regex::escape(text)).collect();
-        let pattern =
-            Regex::new(&alternatives.join("|")).expect("escaped text is a regular expression");
-        Self { pattern: Some(pattern) }
+        let compile = |spelled: &dyn Fn(&str) -> String| {
+            let alternatives: Vec<String> = spellings.iter().map(|text| spelled(text)).collect();
+            let pattern = regex::RegexBuilder::new(&alternatives.join("|"));
+            { pattern }.size_limit(PATTERN_BYTES).build().expect("escaped text is a pattern")
+        };
+        let broken = |text: &str| {
+            let letters = text.chars().map(|c| regex::escape(c.encode_utf8(&mut [0; 4])));
+            letters.collect::<Vec<_>>().join("\u{200b}*")
+        };
+        let patterns = Patterns { whole: compile(&regex::escape), broken: compile(&broken) };
+        Self { patterns: Some(patterns) }
     }
 
     /// The text without the secrets.
     pub fn redact(&self, text: &str) -> String {
-        match &self.pattern {
-            Some(pattern) => pattern.replace_all(text, MARK).into_owned(),
-            None => text.to_owned(),
-        }
+        let Some(patterns) = &self.patterns else { return text.to_owned() };
+        let is_broken = text.contains('\u{200b}');
+        let pattern = if is_broken { &patterns.broken } else { &patterns.whole };
+        pattern.replace_all(text, MARK).into_owned()
     }
 }
 
@@ -129,6 +148,7 @@ mod tests {
             );
         }
         assert_eq!(redactor.redact("abc is a word"), "abc is a word");
+        assert_eq!(redactor.redact("a tok/e\u{200b}n+\"\u{200b}1234 5 b"), "a [secret] b");
         assert_eq!(Redactor::new(&[]).redact("x"), "x");
     }
 

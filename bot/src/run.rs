@@ -41,9 +41,9 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
         return open_draft(bot, place, job, desk, ready).await;
     }
     let seen = look(bot, place, job, desk).await?;
-    let default_branch = admit(place, job, &seen).await?;
+    let default_branch = admit(place, job).await?;
     let words = freeze(bot, place, job, desk, &seen).await?;
-    let branch = free_branch(bot, place, job, desk, &default_branch).await?;
+    let branch = free_branch(bot, place, job, desk, &default_branch, &[]).await?;
 
     desk.enter(Stage::Checkout, None).await?;
     let base = fetch(bot, place, job, &default_branch).await?;
@@ -77,8 +77,8 @@ struct Seen {
     asked: Asked,
 }
 
-/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, and
-/// does that ask still stand?
+/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, does
+/// that ask still stand, and may whoever asked still ask?
 async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<Seen, Verdict> {
     let (repo, number) = (&job.subject.repo, job.subject.issue);
     let issue = place.forge.issue(repo, number).await?;
@@ -89,6 +89,7 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         return match ask::still(&issue, label, &events, ask) {
             Still::Asked(asked) => {
                 desk.asked_by(&asked);
+                may_ask(place, job, &asked).await?;
                 Ok(Seen { issue, asked })
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
@@ -108,22 +109,28 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
-    match rule {
-        Some(rule) => Err(refuse(rule, "seen when the issue was read")),
-        None => Ok(Seen { issue, asked }),
+    if let Some(rule) = rule {
+        return Err(refuse(rule, "seen when the issue was read"));
     }
+    may_ask(place, job, &asked).await?;
+    Ok(Seen { issue, asked })
 }
 
-/// Asks the forge whether this person may ask, and whether the bot may work here. Returns the branch to work on.
-async fn admit(place: &Place, job: &Job, seen: &Seen) -> Result<String, Verdict> {
+/// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.
+async fn may_ask(place: &Place, job: &Job, asked: &Asked) -> Result<(), Verdict> {
+    let Some(by) = &asked.by else { return Ok(()) };
     let repo = &job.subject.repo;
-    if let Some(by) = &seen.asked.by {
-        let permission = place.forge.permission(repo, by).await?;
-        if permission < Permission::Write {
-            let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
-            return Err(refuse(Rule::AdderCannotWrite, &detail));
-        }
+    let permission = place.forge.permission(repo, by).await?;
+    if permission < Permission::Write {
+        let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
+        return Err(refuse(Rule::AdderCannotWrite, &detail));
     }
+    Ok(())
+}
+
+/// Asks the forge whether the bot may work here. Returns the branch to work on.
+async fn admit(place: &Place, job: &Job) -> Result<String, Verdict> {
+    let repo = &job.subject.repo;
     // The first sign of life comes before any slow work; a forge without this reaction still gets the comment.
     if let Err(error) = place.forge.react(repo, job.subject.issue, "eyes").await {
         tracing::warn!(error = %halt::chain(&error), "the issue got no reaction");
@@ -167,7 +174,7 @@ async fn freeze(
     let comments = forge.comments(repo, job.subject.issue).await?;
     let comments =
         input::trusted_comments(forge, repo, &seen.asked, place.own_id, comments).await?;
-    let words = Input::new(&seen.issue, &comments);
+    let words = Input::new(&seen.issue, &comments, &bot.redactor);
     bot.store.note_words(desk.lease, &words).await?;
     Ok(words)
 }
@@ -187,7 +194,11 @@ async fn task(
     if repo_file.enabled == Some(false) {
         return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
     }
-    let input = words.with_instructions(workshop::instructions(base).await?);
+    if let Err(error) = bot.workshop.rules(&repo_file) {
+        return Err(refuse(Rule::RepositoryFile, &halt::chain(&error)));
+    }
+    let instructions = workshop::instructions(base).await?;
+    let input = words.with_instructions(instructions, &bot.redactor);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;
     let repo = job.subject.repo.to_string();
@@ -244,23 +255,34 @@ async fn prepare(
 
 /// The first branch name of this ask that nobody uses or has used: a lost database must not lead to the branch of an
 /// earlier job, nor to its pull request, which keeps the name of a branch that is gone. It is chosen before the session,
-/// so that a forge that does not answer costs no session.
+/// so that a forge that does not answer, or a branch that leaves no room for the bot's, costs no session. `taken` are
+/// names that were found taken in some other way.
 async fn free_branch(
     bot: &Bot,
     place: &Place,
     job: &Job,
     desk: &Desk<'_>,
     base: &str,
+    taken: &[String],
 ) -> Result<String, Verdict> {
     let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
     let first = desk.ask_number();
     for number in first..first.saturating_add(BRANCHES_TRIED) {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
-        if place.forge.branch_head(repo, &branch).await?.is_none()
-            && place.forge.pull_by_head(repo, base, &branch).await?.is_none()
+        if taken.contains(&branch)
+            || place.forge.branch_head(repo, &branch).await?.is_some()
+            || place.forge.pull_by_head(repo, base, &branch).await?.is_some()
         {
-            return Ok(branch);
+            continue;
         }
+        // Git keeps branches as files: a branch `hyla` leaves no room for `hyla/x`.
+        for (at, _) in prefix.match_indices('/') {
+            let folder = &prefix[..at];
+            if place.forge.branch_head(repo, folder).await?.is_some() {
+                return Err(Verdict::Ended(reply::branch_in_the_way(folder, prefix)));
+            }
+        }
+        return Ok(branch);
     }
     let why = format!("{BRANCHES_TRIED} branches of issue {} are taken", job.subject.issue);
     Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
@@ -281,22 +303,54 @@ async fn open_draft(
         Some(pull) => pull,
         None => {
             look(bot, place, job, desk).await?;
-            let repo = &job.subject.repo;
-            let mirror = bot.mirrors.existing(&place.name, repo)?;
-            let prefix = &bot.config.publish.branch_prefix;
-            publish::push(&mirror, &ready.commit, &ready.branch, prefix, &place.forge.remote(repo))
-                .await?;
-            let draft = NewDraft {
-                title: ready.title.clone(),
-                body: ready.body.clone(),
-                head: ready.branch.clone(),
-                base: ready.base_branch.clone(),
-            };
-            place.forge.open_draft(repo, &draft).await?
+            publish_afresh(bot, place, job, desk, ready.clone()).await?
         }
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
-    Ok(reply::opened(&pull, &place.settings.draft_prefix))
+    Ok(match pull.author == place.own_id {
+        true => reply::opened(&pull, &place.settings.draft_prefix),
+        false => reply::opened_by_another(&pull),
+    })
+}
+
+/// Pushes and opens a draft. Where somebody has taken the branch's name meanwhile, the work goes to the next one; where
+/// somebody has opened a pull request from the branch, it is that one, because forges take no second.
+async fn publish_afresh(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &Desk<'_>,
+    mut ready: Ready,
+) -> Result<Pull, Verdict> {
+    let repo = &job.subject.repo;
+    let mirror = bot.mirrors.existing(&place.name, repo)?;
+    let prefix = &bot.config.publish.branch_prefix;
+    let remote = place.forge.remote(repo);
+    let mut taken = Vec::new();
+    while let Err(error) =
+        publish::push(&mirror, &ready.commit, &ready.branch, prefix, &remote).await
+    {
+        if !matches!(error, publish::Error::BranchTaken { .. }) {
+            return Err(error.into());
+        }
+        taken.push(ready.branch);
+        ready.branch = free_branch(bot, place, job, desk, &ready.base_branch, &taken).await?;
+        bot.store.note_ready(desk.lease, &ready).await?;
+    }
+    let (base, head) = (ready.base_branch.clone(), ready.branch.clone());
+    let draft = NewDraft {
+        title: ready.title,
+        body: ready.body,
+        head: ready.branch,
+        base: ready.base_branch,
+    };
+    match place.forge.open_draft(repo, &draft).await {
+        Err(declined @ forge::Error::Declined { .. }) => {
+            let found = place.forge.pull_by_head(repo, &base, &head).await?;
+            found.filter(|pull| pull.is_open).ok_or_else(|| declined.into())
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// The pull request that the job has opened, in whatever state it is.

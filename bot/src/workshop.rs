@@ -157,8 +157,9 @@ impl Workshop {
         leaf.quiet().await;
         let quiet = self.sandbox.quiet().await;
         // An error of the session's own says more.
-        let ended = ended?;
+        let mut ended = ended?;
         quiet?;
+        ended.final_text = self.redactor.redact(&ended.final_text);
         Ok(Worked { workspace, ended })
     }
 
@@ -191,11 +192,15 @@ impl Workshop {
         folder: &Folder,
     ) -> Result<Patch, Error> {
         let limits = patch::Limits::for_gate(&self.config.gate);
-        let patch = patch::import(&worked.workspace, &base.mirror, &base.commit, &limits).await?;
+        let mut patch =
+            patch::import(&worked.workspace, &base.mirror, &base.commit, &limits).await?;
+        patch.text = self.redactor.redact(&patch.text);
+        for left in &mut patch.left_out {
+            left.path = self.redactor.redact(&left.path);
+        }
         let path = folder.patch();
         if !patch.is_empty() {
-            let text = self.redactor.redact(&patch.text);
-            Folder::keep(&path, &text).map_err(|source| Error::Disk { path, source })?;
+            Folder::keep(&path, &patch.text).map_err(|source| Error::Disk { path, source })?;
         }
         Ok(patch)
     }
@@ -205,8 +210,20 @@ impl Workshop {
     /// # Errors
     /// A protected path of the configuration makes no sense. The inner error is the rule that says no.
     pub fn gate(&self, patch: &Patch, task: &Task) -> Result<Result<(), Refusal>, Error> {
-        let rules = Rules::new(&self.config.gate, &task.repo_file, self.secrets.clone())?;
-        Ok(gate::check(patch, &rules))
+        let judged = gate::check(patch, &self.rules(&task.repo_file)?);
+        Ok(judged.map_err(|refusal| Refusal {
+            path: refusal.path.map(|path| self.redactor.redact(&path)),
+            detail: self.redactor.redact(&refusal.detail),
+            ..refusal
+        }))
+    }
+
+    /// The rules for a repository.
+    ///
+    /// # Errors
+    /// A protected path makes no sense, or there are too many.
+    pub fn rules(&self, repo_file: &RepoFile) -> Result<Rules, BadPattern> {
+        Rules::new(&self.config.gate, repo_file, self.secrets.clone())
     }
 
     /// Runs the tests, and keeps what they print beside the transcript.
@@ -230,12 +247,15 @@ impl Workshop {
             output_bytes: self.config.evidence.output_bytes,
         };
         let sandbox = self.sandbox.as_ref();
-        let evidence =
-            evidence::gather(sandbox, &base.mirror, patch, command.as_ref(), &options).await?;
+        let command = command.as_ref();
+        let mut evidence =
+            evidence::gather(sandbox, &base.mirror, patch, command, &options).await?;
+        for output in evidence.outputs() {
+            *output = self.redactor.redact(output);
+        }
         if let Some(log) = evidence.log() {
             let path = folder.test_log();
-            Folder::keep(&path, &self.redactor.redact(&log))
-                .map_err(|source| Error::Disk { path, source })?;
+            Folder::keep(&path, &log).map_err(|source| Error::Disk { path, source })?;
         }
         Ok(evidence)
     }

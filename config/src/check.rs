@@ -6,7 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Server, Session,
+    CleanUp, Config, Evidence, Forge, Gate, Model, Protected, Publish, Queue, Sandbox, Server,
+    Session,
 };
 
 /// A key and what is wrong with it.
@@ -110,13 +111,7 @@ fn forge(name: &str, forge: &Forge) -> Checked {
 }
 
 fn address(url: &Url, key: &str) -> Checked {
-    need(matches!(url.scheme(), "http" | "https"), key, "it must start with http:// or https://")?;
-    need(url.host_str().is_some(), key, "it names no host")?;
-    let is_clean = url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none();
-    need(is_clean, key, "it must hold no user, password, query or fragment")
+    crate::address::check(url).map_err(|reason| (key.to_owned(), reason.to_owned()))
 }
 
 fn absolute(path: Option<&Path>, key: &str) -> Checked {
@@ -307,11 +302,8 @@ fn evidence(evidence: &Evidence) -> Checked {
 }
 
 fn gate(gate: &Gate) -> Checked {
-    for pattern in &gate.protected_paths {
-        let wrong = globset::Glob::new(pattern).err();
-        if let Some(error) = wrong {
-            return Err(("gate.protected_paths".into(), format!("`{pattern}`: {}", error.kind())));
-        }
+    if let Err(error) = Protected::new(&gate.protected_paths) {
+        return Err(("gate.protected_paths".into(), error.reason()));
     }
     need(gate.files >= 1, "gate.files", "it must be at least 1")?;
     need(gate.lines >= 1, "gate.lines", "it must be at least 1")?;

@@ -15,9 +15,10 @@ pub struct Forge {
     /// What software it is.
     pub kind: ForgeKind,
     /// The address that the bot reaches it at, with any sub-path, without `/api/v1`.
+    #[serde(deserialize_with = "crate::address::required")]
     pub url: Url,
     /// The address that people reach it at, when it differs; used in links only.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::address::optional")]
     pub public_url: Option<Url>,
     /// The access token of the bot's user.
     pub token: SecretRef,

@@ -3,6 +3,7 @@
 //!
 //! This crate imports nothing of ours. The other libraries take their own options; `bot` converts.
 
+mod address;
 mod check;
 mod clean_up;
 mod evidence;
@@ -20,10 +21,11 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use address::address;
 pub use clean_up::CleanUp;
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
-pub use gate::Gate;
+pub use gate::{BadPattern, Gate, Protected};
 pub use load::{Error, load, parse};
 pub use model::Model;
 pub use publish::Publish;

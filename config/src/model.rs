@@ -13,6 +13,7 @@ use crate::SecretRef;
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// Base address of the server, up to and with `/v1`.
+    #[serde(deserialize_with = "crate::address::required")]
     pub endpoint: Url,
     /// The model's name at that server.
     pub name: String,

@@ -32,10 +32,8 @@ pub fn parse_repo_file(text: &str) -> Result<RepoFile, crate::Error> {
             return Err(wrong(key, "the command must not be empty".into()));
         }
     }
-    for pattern in &file.protected_paths {
-        if let Err(error) = globset::Glob::new(pattern) {
-            return Err(wrong("protected_paths", format!("`{pattern}`: {}", error.kind())));
-        }
+    if let Err(error) = crate::Protected::new(&file.protected_paths) {
+        return Err(wrong("protected_paths", error.reason()));
     }
     Ok(file)
 }

@@ -97,12 +97,34 @@ fn a_secret_in_the_file_is_refused_and_not_repeated() {
 }
 
 #[test]
+fn a_malformed_address_is_not_repeated() {
+    for written in
+        ["http://bot:hunter2@[host/v1", "http://bot:hunter2@host:port/v1", "bot:hunter2@"]
+    {
+        let in_model = format!("[model]\nendpoint = \"{written}\"\n");
+        let in_forge = FORGE.replace("https://git.example", written);
+        let public = format!("{FORGE}public_url = \"{written}\"\n");
+        for (text, key) in [
+            (in_model, "model.endpoint"),
+            (in_forge, "forge.main.url"),
+            (public, "forge.main.public_url"),
+        ] {
+            let error = error(&text);
+            assert!(error.contains(key) && !error.contains("hunter2"), "{error}");
+        }
+        assert!(!crate::address(written).unwrap_err().contains("hunter2"));
+    }
+}
+
+#[test]
 fn the_repository_file_names_its_key() {
     assert!(parse_repo_file("enabled = false").unwrap().enabled.is_some());
     for (text, expected) in [
         ("label = \"x\"", "unknown field"),
         ("test_command = \" \"", "test_command"),
         ("protected_paths = [\"[\"]", "protected_paths"),
+        // The final slash goes, and what is left ends in an escape.
+        ("protected_paths = ['docs\\/']", "protected_paths"),
     ] {
         let error = parse_repo_file(text).unwrap_err().to_string();
         assert!(error.contains(".hyla.toml") && error.contains(expected), "{error}");

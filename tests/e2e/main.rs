@@ -1,5 +1,13 @@
 //! Stories of the whole bot, each from a person's act on a forge to what people see there.
 
+mod attack_down;
+mod attack_evidence;
+mod attack_fix;
+mod attack_model;
+mod attack_queue;
+mod attack_serve;
+mod attack_trust;
+mod attack_words;
 mod clean_up;
 mod commands;
 mod crashes;

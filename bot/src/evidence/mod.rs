@@ -12,6 +12,7 @@ mod find;
 mod paths;
 mod report;
 mod run;
+mod runner;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +24,9 @@ pub use find::{Source, TestCommand, find_in};
 pub use run::Error;
 
 use crate::checkout::Mirror;
-use crate::patch::Patch;
+use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
+use crate::whereabouts::Whereabouts;
 use crate::workspace::Owner;
 
 /// What the test runs showed.
@@ -34,6 +36,8 @@ pub struct Evidence {
     pub command: Option<TestCommand>,
     /// The four runs, in order; none if there was no command.
     pub runs: Vec<Run>,
+    /// What the patch changed that decides how the tests are run: a reviewer looks there first.
+    pub runner: Vec<(String, Kind)>,
 }
 
 /// One of the four runs.
@@ -100,6 +104,14 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
+    /// The output of each run.
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut String> {
+        self.runs.iter_mut().filter_map(|run| match &mut run.outcome {
+            Outcome::Ran(ran) | Outcome::SetupFailed(ran) => Some(&mut ran.output),
+            Outcome::Skipped { .. } => None,
+        })
+    }
+
     /// A Markdown table for people, with a verdict for each run and its output folded away.
     pub fn table(&self) -> String {
         report::table(self)
@@ -123,7 +135,7 @@ pub async fn gather(
     options: &Options<'_>,
 ) -> Result<Evidence, Error> {
     let Some(command) = command else {
-        return Ok(Evidence { command: None, runs: Vec::new() });
+        return Ok(Evidence { command: None, runs: Vec::new(), runner: Vec::new() });
     };
     let mut runs = Vec::new();
     for (which, subject) in run::plan(mirror, patch).await? {
@@ -133,5 +145,11 @@ pub async fn gather(
         };
         runs.push(Run { which, outcome });
     }
-    Ok(Evidence { command: Some(command.clone()), runs })
+    let whereabouts = Whereabouts::of(&run::place(options));
+    let runner = runner::changed(patch, command);
+    let mut evidence = Evidence { command: Some(command.clone()), runs, runner };
+    for output in evidence.outputs() {
+        *output = whereabouts.hide(output);
+    }
+    Ok(evidence)
 }

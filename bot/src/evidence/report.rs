@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
+use super::paths::is_test;
 use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Which};
+use crate::patch::Kind;
 use crate::reply::{code_span, fence};
 use crate::sandbox::End;
 
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
 const SHOWN_CHARS: usize = 4000;
+
+/// Files that run the tests, named at most, and the characters of each: they stand in the part of a body that is never cut.
+const RUNNER_SHOWN: usize = 3;
+const PATH_CHARS: usize = 60;
 
 /// The outputs of all runs, as far as they were kept. None if there are none.
 pub(super) fn log(evidence: &Evidence) -> Option<String> {
@@ -32,13 +38,14 @@ pub(super) fn table(evidence: &Evidence) -> String {
         return "No test command was found, so no tests were run. A `test_command` in `.hyla.toml` names one.\n".into();
     };
     let mut text = introduction(command);
+    text.push_str(&warning(&evidence.runner));
     text.push_str("\n| | Tests | Result | Time | Verdict |\n|---|---|---|---|---|\n");
     for (letter, run) in ('a'..).zip(&evidence.runs) {
         let (result, time) = match &run.outcome {
             Outcome::Skipped { .. } => ("not run".to_owned(), String::new()),
             Outcome::SetupFailed(ran) | Outcome::Ran(ran) => (result(ran), seconds(ran.elapsed)),
         };
-        let verdict = verdict(run, evidence);
+        let verdict = doubt(run, evidence).unwrap_or_else(|| verdict(run, evidence));
         let name = name(run.which);
         text.push_str(&format!("| {letter} | {name} | {result} | {time} | {verdict} |\n"));
     }
@@ -66,6 +73,48 @@ fn introduction(command: &TestCommand) -> String {
         None => String::new(),
     };
     format!("Hyla ran {}{setup}, {source}, each time in a fresh sandbox.\n", code(&command.command))
+}
+
+/// What the reviewer must read first, where the patch decides how it is tested.
+fn warning(runner: &[(String, Kind)]) -> String {
+    if runner.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = runner
+        .iter()
+        .take(RUNNER_SHOWN)
+        .map(|(path, kind)| {
+            let what = match kind {
+                Kind::Added => "added",
+                Kind::Modified => "changed",
+                Kind::Deleted => "deleted",
+            };
+            let start: String = path.chars().take(PATH_CHARS).collect();
+            format!("{} ({what})", code_span(&start))
+        })
+        .collect();
+    let more = match runner.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "\n**The patch changes what runs the tests: {}{more}. Please read that first: with it, tests may pass without a fix.**\n",
+        shown.join(", ")
+    )
+}
+
+/// What a good result is worth where the patch decides how it is tested; none where it does not.
+fn doubt(run: &Run, evidence: &Evidence) -> Option<String> {
+    let Outcome::Ran(ran) = &run.outcome else { return None };
+    let touches =
+        |is_there: fn(&str) -> bool| evidence.runner.iter().any(|(path, _)| is_there(path));
+    let word = match (run.which, ran.end) {
+        (Which::Patched | Which::OldTestsOnPatch, End::Exited(0)) if touches(|_| true) => "passed",
+        // Of the patch, this run has the tests alone.
+        (Which::NewTestsOnBase, End::Exited(code)) if touches(is_test) && code != 0 => "failed",
+        _ => return None,
+    };
+    Some(format!("{word}, **but the patch changes what runs the tests**"))
 }
 
 fn name(which: Which) -> &'static str {

@@ -66,6 +66,11 @@ pub(super) async fn plan(mirror: &Mirror, patch: &Patch) -> Result<Plan, Error> 
     ])
 }
 
+/// The folder of each run's workspace, one after the other.
+pub(super) fn place(options: &Options<'_>) -> PathBuf {
+    options.scratch.join("evidence")
+}
+
 /// Checks a commit out, runs the commands there, and removes it once nothing runs there any more.
 pub(super) async fn at(
     sandbox: &dyn Sandbox,
@@ -74,7 +79,7 @@ pub(super) async fn at(
     command: &TestCommand,
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
-    let root = options.scratch.join("evidence");
+    let root = place(options);
     remove(&root, options.owner).await?;
     let workspace = mirror.workspace(commit, &root, options.owner).await?;
     let outcome = run_in(sandbox, &workspace, command, options).await;

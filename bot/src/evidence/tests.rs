@@ -186,7 +186,7 @@ async fn the_log_has_what_the_table_cuts() {
     let log = evidence.log().unwrap();
     assert!(log.starts_with("== run a: base commit; exit 0"), "{}", &log[..60]);
     assert_eq!(log.matches("line of a test").count(), 2000);
-    assert!(Evidence { command: None, runs: Vec::new() }.log().is_none());
+    assert!(Evidence { command: None, runs: Vec::new(), runner: Vec::new() }.log().is_none());
 }
 
 #[tokio::test]

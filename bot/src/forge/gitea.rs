@@ -4,6 +4,7 @@
 //! It never marks a draft as ready, never merges and never closes. Drafts are a title prefix on both forges.
 
 mod http;
+mod shorten;
 mod wire;
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+pub use config::BadPattern;
+use config::Protected;
 
 use crate::git_name::is_dot_git;
 use crate::job::Rule;
@@ -29,24 +30,12 @@ pub struct Refusal {
 /// What patches are judged by.
 #[derive(Debug)]
 pub struct Rules {
-    protected: GlobSet,
-    patterns: Vec<String>,
+    protected: Protected,
     files: usize,
     file_bytes: u64,
     lines: usize,
     allow_binary: bool,
     own_secrets: Vec<config::Secret>,
-}
-
-/// A pattern for protected paths that is none. Without it nothing is judged, so nothing is published.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot use `{pattern}` as a protected path")]
-pub struct BadPattern {
-    /// The pattern.
-    pub pattern: String,
-    /// What is wrong with it.
-    #[source]
-    pub source: globset::Error,
 }
 
 impl Rules {
@@ -60,23 +49,9 @@ impl Rules {
         repo_file: &config::RepoFile,
         own_secrets: Vec<config::Secret>,
     ) -> Result<Self, BadPattern> {
-        let mut set = GlobSetBuilder::new();
-        let mut patterns = Vec::new();
-        for pattern in gate.protected_paths.iter().chain(&repo_file.protected_paths) {
-            for form in forms(pattern) {
-                let glob = GlobBuilder::new(&form)
-                    .case_insensitive(true)
-                    .literal_separator(true)
-                    .build()
-                    .map_err(|source| BadPattern { pattern: pattern.clone(), source })?;
-                set.add(glob);
-                patterns.push(pattern.clone());
-            }
-        }
-        let joined = |source| BadPattern { pattern: patterns.join(" "), source };
+        let patterns = gate.protected_paths.iter().chain(&repo_file.protected_paths);
         Ok(Self {
-            protected: set.build().map_err(joined)?,
-            patterns,
+            protected: Protected::new(patterns)?,
             files: gate.files,
             file_bytes: gate.file_bytes,
             lines: gate.lines,
@@ -84,15 +59,6 @@ impl Rules {
             own_secrets,
         })
     }
-}
-
-/// The globs that a pattern stands for. Without a slash it is a name at any depth; what is inside a protected folder is
-/// protected too, and so is a file or link that would take the folder's place.
-fn forms(pattern: &str) -> Vec<String> {
-    let pattern = pattern.trim_start_matches('/').trim_end_matches('/');
-    let place = pattern.strip_suffix("/**").unwrap_or(pattern);
-    let anchored = if pattern.contains('/') { place.to_owned() } else { format!("**/{place}") };
-    vec![format!("{anchored}/**"), anchored]
 }
 
 /// Judges a patch.
@@ -145,8 +111,8 @@ fn check_change(change: &Change, rules: &Rules) -> Result<(), Refusal> {
 }
 
 fn protected(change: &Change, rules: &Rules) -> Option<String> {
-    let matched = *rules.protected.matches(&change.path).first()?;
-    Some(format!("it is protected by the pattern `{}`", rules.patterns[matched]))
+    let pattern = rules.protected.pattern_of(&change.path)?;
+    Some(format!("it is protected by the pattern `{pattern}`"))
 }
 
 fn submodule(change: &Change) -> Option<String> {

@@ -77,15 +77,41 @@ fn protected_paths() {
         "vendor/x/y.c",
         "VENDOR/x.c",
         "Jenkinsfile/inner",
+        ".woodpecker.yaml",
+        ".woodpecker/x.yaml",
+        ".drone.star",
+        ".gitlab-ci.yaml",
+        ".gitlab/ci/build.yml",
+        "azure-pipelines-nightly.yml",
+        ".circleci/config.yml",
+        ".builds/alpine.yml",
+        "sub/.vscode/tasks.json",
+        "app.code-workspace",
+        ".devcontainer.json",
+        ".devcontainer/devcontainer.json",
+        ".envrc",
+        "sub/.mise.toml",
+        "lefthook-local.yml",
+        ".claude/settings.json",
+        "CLAUDE.md",
+        "sub/.cursor/rules/x.mdc",
+        ".mcp.json",
     ];
     for path in yes {
         assert_eq!(verdict(modified(path)), Some(Rule::ProtectedPath), "{path}");
         assert_eq!(verdict(deleted(path)), Some(Rule::ProtectedPath), "{path}");
         assert_eq!(verdict(added(path, "x\n")), Some(Rule::ProtectedPath), "{path}");
     }
-    for path in
-        ["src/lib.rs", "github/x", "sub/.github/x", "MYCODEOWNERS", "src/vendor/x.c", ".gitignore"]
-    {
+    for path in [
+        "src/lib.rs",
+        "github/x",
+        "sub/.github/x",
+        "MYCODEOWNERS",
+        "src/vendor/x.c",
+        ".gitignore",
+        "claude.py",
+        "vscode/x",
+    ] {
         assert_eq!(verdict(modified(path)), None, "{path}");
     }
 }

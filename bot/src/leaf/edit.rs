@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use crate::workspace::Workspace;
 
 use super::arguments::Arguments;
-use super::{FILE_BYTES, Failure, Limits, Target};
+use super::{FILE_BYTES, Failure, Limits, Target, fits};
 
 pub(super) fn edit(
     workspace: &Workspace,
@@ -34,6 +34,7 @@ pub(super) fn edit(
         }
         count => count,
     };
+    fits(change.size_bytes(&bytes), &target)?;
     let written = workspace.write(&target.beneath, &change.apply(&bytes));
     written.map_err(|error| Failure::access(&error, workspace))?;
     let plural = if count == 1 { "" } else { "s" };
@@ -57,6 +58,12 @@ impl<'a> Change<'a> {
         let (old, new) = (crlf(old), crlf(new));
         let translated = Self { count: count(bytes, &old), old: old.into(), new: new.into() };
         if uniform || translated.count > 0 { translated } else { exact }
+    }
+
+    /// Bytes of the file once changed; known before they are made, because a short call can ask for very many.
+    fn size_bytes(&self, bytes: &[u8]) -> u64 {
+        let (kept, new) = (bytes.len() - self.count * self.old.len(), self.new.len() as u64);
+        (kept as u64).saturating_add(new.saturating_mul(self.count as u64))
     }
 
     fn apply(&self, bytes: &[u8]) -> Vec<u8> {

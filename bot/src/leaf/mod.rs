@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use crate::git_name::is_dot_git;
 use crate::sandbox::{Sandbox, SetupError};
+use crate::whereabouts::Whereabouts;
 use crate::workspace::{self, Workspace};
 
 use tokio::sync::RwLock;
@@ -31,7 +32,7 @@ use tokio::sync::RwLock;
 use arguments::Arguments;
 use text::shown;
 
-/// Bytes of a file at most that a tool reads. The original has no limit; no source file comes near this one.
+/// Bytes of a file at most that a tool reads or makes. The original has no limit; no source file comes near this one.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// Characters of an unknown tool's name that are repeated to the model.
@@ -44,6 +45,7 @@ pub struct Leaf {
     limits: Limits,
     /// Shared by the file tools that are under way, whether or not anybody still waits for their answer.
     under_way: Arc<RwLock<()>>,
+    whereabouts: Whereabouts,
 }
 
 /// What a session allows its tools.
@@ -79,7 +81,8 @@ type FileTool = fn(&Workspace, &Limits, &Arguments) -> Result<String, Failure>;
 impl Leaf {
     /// The tools over one workspace.
     pub fn new(workspace: Arc<Workspace>, sandbox: Arc<dyn Sandbox>, limits: Limits) -> Self {
-        Self { workspace, sandbox, limits, under_way: Arc::default() }
+        let whereabouts = Whereabouts::of(workspace.root());
+        Self { workspace, sandbox, limits, under_way: Arc::default(), whereabouts }
     }
 
     /// Carries out one call and returns its observation. `arguments` is JSON text as the model wrote it: what is not an
@@ -102,7 +105,7 @@ impl Leaf {
             )),
         };
         match answer {
-            Ok(observation) => Ok(observation),
+            Ok(observation) => Ok(self.whereabouts.hide(&observation)),
             Err(Failure::Model { kind, message }) => Ok(format!("{kind}: {message}")),
             Err(Failure::Setup(error)) => Err(error),
         }
@@ -205,6 +208,16 @@ impl Target {
         let beneath = beneath(given, workspace)?;
         Ok(Self { shown: shown(&beneath), beneath })
     }
+}
+
+/// Whether a tool may make a file of this size.
+fn fits(size_bytes: u64, target: &Target) -> Result<(), Failure> {
+    if size_bytes <= FILE_BYTES {
+        return Ok(());
+    }
+    let shown = &target.shown;
+    let message = format!("{shown} would have {size_bytes} bytes, more than {FILE_BYTES}");
+    Err(Failure::value(message))
 }
 
 /// The path that the model means, relative to the workspace, where the tools may touch it.

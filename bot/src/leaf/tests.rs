@@ -327,6 +327,16 @@ async fn edit_counts_its_replacements_and_refuses_what_is_ambiguous() {
 }
 
 #[tokio::test]
+async fn edit_makes_no_file_that_is_too_large_to_read() {
+    let place = Place::new();
+    let (many, long) = ("a".repeat(4000), "b".repeat(40_000));
+    place.put("f", &many);
+    let answer = call!(place, Edit {"file_path": "f", "old_string": "a", "new_string": long, "replace_all": true});
+    assert_eq!(answer, "ValueError: f would have 160000000 bytes, more than 67108864");
+    assert_eq!(place.bytes("f"), many.as_bytes());
+}
+
+#[tokio::test]
 async fn edit_keeps_every_other_byte() {
     let place = Place::new();
     let table: &[(&[u8], &str, &str, &[u8])] = &[

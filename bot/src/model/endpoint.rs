@@ -148,12 +148,11 @@ impl Endpoint {
     async fn refusal(&self, response: Response, attempts: u32) -> Failure {
         let status = response.status();
         let wait = retry_after(response.headers());
-        let text = read_some(response).await;
+        let text = self.redactor.redact(&read_some(response).await);
         let message = match serde_json::from_str::<Value>(&text) {
             Ok(value) => wire::words(&value),
             Err(_) => wire::cut(&text),
         };
-        let message = self.redactor.redact(&message);
         let endpoint = self.base.clone();
         let is_passing = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
         let lower = message.to_lowercase();

@@ -41,7 +41,9 @@ pub enum Error {
         prefix: String,
     },
     /// Someone has a branch of that name.
-    #[error("cannot push to `{branch}`: it exists and points to `{theirs}`")]
+    #[error(
+        "cannot push to `{branch}`: it, or a branch that leaves no room for it, points to `{theirs}`"
+    )]
     BranchTaken {
         /// The branch.
         branch: String,

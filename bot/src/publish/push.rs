@@ -55,9 +55,9 @@ fn push_blocking(
         .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
         .map_err(failed)?;
     let heads = connected.list().map_err(failed)?;
-    if let Some(head) = heads.iter().find(|head| head.name() == name) {
+    if let Some(head) = heads.iter().find(|head| is_in_the_way(head.name(), &name)) {
         let theirs = CommitId(head.oid().to_string());
-        return if theirs == *commit {
+        return if head.name() == name && theirs == *commit {
             Ok(Pushed::AlreadyThere)
         } else {
             Err(Error::BranchTaken { branch: branch.to_owned(), theirs })
@@ -78,4 +78,12 @@ fn push_blocking(
         }
         None => Err(Error::Unconfirmed { branch: branch.to_owned() }),
     }
+}
+
+/// Whether a ref leaves no room for another: git keeps them as files and folders.
+fn is_in_the_way(there: &str, wanted: &str) -> bool {
+    let is_below = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_below(there, wanted) || is_below(wanted, there)
 }

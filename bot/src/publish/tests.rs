@@ -138,6 +138,16 @@ async fn a_branch_with_another_commit_is_never_moved() {
     );
     let error = bench.push(&ours, "hyla/issue-1-2").await.unwrap_err();
     assert!(matches!(error, Error::BranchTaken { .. }), "{error:?}");
+
+    // Nor one that would be a file where another's is a folder, or the other way round.
+    git(
+        &bench.world.ada(),
+        &["push", "--quiet", "../forge.git", "HEAD^:refs/heads/hyla/issue-2-1/x"],
+    );
+    for branch in ["hyla/issue-2-1", "hyla/issue-2-1/x/y"] {
+        let error = bench.push(&ours, branch).await.unwrap_err();
+        assert!(matches!(error, Error::BranchTaken { .. }), "{error:?}");
+    }
 }
 
 #[tokio::test]

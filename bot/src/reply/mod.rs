@@ -11,7 +11,8 @@ mod tests;
 
 pub use comment::{Status, marker, status};
 pub use pull::{Draft, body, commit_message, local_message, title};
-pub use quiet::{code_span, fence, line, plain};
+pub(crate) use quiet::is_invisible;
+pub use quiet::{code_span, fence, line, lines, plain};
 
 use crate::forge::Pull;
 use crate::gate::Refusal;
@@ -46,6 +47,37 @@ pub fn opened(pull: &Pull, prefix: &str) -> End {
         person,
         operator: format!("pull request {} was opened; it is {state}", pull.number),
         next,
+    }
+}
+
+/// The end of a job whose branch somebody else made a pull request of before the bot could.
+pub fn opened_by_another(pull: &Pull) -> End {
+    End {
+        outcome: Outcome::DraftPr,
+        person: format!(
+            "My change is ready for you: somebody opened [pull request #{}]({}) from my branch before I could.",
+            pull.number, pull.link
+        ),
+        operator: format!("pull request {} was opened by another user from the branch", pull.number),
+        next: "Please review it before anyone merges it. What my test runs showed is kept with the job's transcript.".into(),
+    }
+}
+
+/// The end of a job for whose branches another branch leaves no room.
+pub fn branch_in_the_way(branch: &str, prefix: &str) -> End {
+    let next = format!(
+        "Rename or delete the branch {}, or have an operator set another `branch_prefix`. {AGAIN}",
+        code_span(branch)
+    );
+    let why =
+        format!("the branch `{branch}` leaves no room for branches that start with `{prefix}`");
+    End {
+        person: format!(
+            "The branch {} leaves no room for mine, so I opened no draft.",
+            code_span(branch)
+        ),
+        next,
+        ..failed(Failure::BranchTaken, why)
     }
 }
 

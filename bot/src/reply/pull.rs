@@ -10,6 +10,12 @@ const FILES_SHOWN: usize = 30;
 const LEFT_OUT_SHOWN: usize = 10;
 /// Characters of the model's last words at most.
 const WORDS_SHOWN: usize = 3000;
+/// Room for all that is said instead of what does not fit: two sentences, the head of a table, two counts.
+const NOTES_CHARS: usize = 400;
+
+const OUTPUTS_ELSEWHERE: &str = "\nThe output of the runs is too long for this page; Hyla keeps it in `tests.log`, beside the job's transcript.\n";
+const WORDS_ELSEWHERE: &str =
+    "The model's last words are too long for this page; they are in the job's transcript.\n\n";
 
 /// All that the body of a draft tells.
 #[derive(Debug, Clone, Copy)]
@@ -57,39 +63,42 @@ pub fn local_message(issue_title: &str) -> String {
     format!("{}\n\nProposed by Hyla; not yet reviewed by a person.\n", line(issue_title, 72))
 }
 
-/// The body. At most `limit` characters: what is least important goes first, and never silently.
+/// The body. At most `limit` characters: what is least important goes first, and never silently. What the tests said and
+/// what the work was made from stay; then come the files, the outputs of the runs and the model's last words.
 pub fn body(draft: &Draft<'_>, limit: usize) -> String {
-    let head = format!(
-        "Closes #{}\n\nA draft by Hyla, a bot. Please review it like the work of a stranger: nobody has yet.\n\n{}\n",
-        draft.issue,
-        files(draft.changes)
+    let intro = format!(
+        "Closes #{}\n\nA draft by Hyla, a bot. Please review it like the work of a stranger: nobody has yet.\n\n",
+        draft.issue
     );
+    let at = draft.evidence.find("\n<details").unwrap_or(draft.evidence.len());
+    let (table, outputs) = draft.evidence.split_at(at);
+    let tests = format!("\n\n### Tests, run by the bot\n\n{table}");
     let foot = foot(draft);
-    let words = words(draft.words);
-    let room = limit.saturating_sub(chars(&head) + chars(&foot) + 40);
-    let evidence = if chars(draft.evidence) <= room {
-        draft.evidence.to_owned()
-    } else {
-        let kept: String = draft
-            .evidence
-            .lines()
-            .take_while(|line| !line.starts_with("<details"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        format!(
-            "{kept}\n\nThe output of the runs is too long for this page; Hyla keeps it in `tests.log`, beside the job's transcript.\n"
-        )
-    };
-    let room = room.saturating_sub(chars(&evidence) + 2);
-    let words = if chars(&words) <= room { words } else { String::new() };
-    let whole = format!("{head}\n### Tests, run by the bot\n\n{evidence}\n{words}{foot}");
-    whole.chars().take(limit).collect()
+    let fixed = chars(&intro) + chars(&tests) + chars(&foot);
+    let mut room = limit.saturating_sub(fixed + NOTES_CHARS);
+    let files = files(draft.changes, &mut room);
+    let left_out = left_out(draft.left_out, &mut room);
+    let outputs = fitting(outputs, OUTPUTS_ELSEWHERE, &mut room);
+    let words = fitting(&words(draft.words), WORDS_ELSEWHERE, &mut room);
+    let end = format!("{foot}{left_out}");
+    // Longer than its limit only where names and commands are longer than any that people give.
+    let head =
+        cut(&format!("{intro}{files}{tests}{outputs}\n{words}"), limit.saturating_sub(chars(&end)));
+    format!("{head}{end}")
 }
 
-fn files(changes: &[Change]) -> String {
+/// The part if there is room for it, or a sentence that says that there is none.
+fn fitting(part: &str, instead: &str, room: &mut usize) -> String {
+    let Some(rest) = room.checked_sub(chars(part)) else { return instead.to_owned() };
+    *room = rest;
+    part.to_owned()
+}
+
+fn files(changes: &[Change], room: &mut usize) -> String {
     let mut out = String::from(
         "### Changed files\n\n| file | lines added | lines removed |\n|---|--:|--:|\n",
     );
+    let mut n_shown = 0;
     for change in changes.iter().take(FILES_SHOWN) {
         let note = match change.kind {
             Kind::Added => " (added)",
@@ -102,10 +111,13 @@ fn files(changes: &[Change]) -> String {
             change.added,
             change.removed
         );
+        let Some(rest) = room.checked_sub(chars(&row)) else { break };
+        *room = rest;
         out.push_str(&row);
+        n_shown += 1;
     }
-    if changes.len() > FILES_SHOWN {
-        out.push_str(&format!("| and {} more | | |\n", changes.len() - FILES_SHOWN));
+    if changes.len() > n_shown {
+        out.push_str(&format!("| and {} more | | |\n", changes.len() - n_shown));
     }
     out
 }
@@ -125,27 +137,41 @@ fn foot(draft: &Draft<'_>) -> String {
         Some(login) => code_span(&line(login, 80)),
         None => "an operator".into(),
     };
-    let mut out = format!(
+    format!(
         "### How it was made\n\n- asked by {asked}\n- based on {} at `{}`\n- {}\n- digest of the input: `{}`\n",
         code_span(draft.base_branch),
         draft.base.short(),
         draft.session,
         draft.digest,
-    );
-    if !draft.left_out.is_empty() {
-        let shown: Vec<String> = draft
-            .left_out
-            .iter()
-            .take(LEFT_OUT_SHOWN)
-            .map(|left| format!("{} ({})", code_span(&left.path), left.why.words()))
-            .collect();
-        let more = draft.left_out.len().saturating_sub(LEFT_OUT_SHOWN);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        out.push_str(&format!("- left out: {}{more}\n", shown.join(", ")));
+    )
+}
+
+fn left_out(left_out: &[LeftOut], room: &mut usize) -> String {
+    if left_out.is_empty() {
+        return String::new();
     }
-    out
+    let mut shown = Vec::new();
+    for left in left_out.iter().take(LEFT_OUT_SHOWN) {
+        let entry = format!("{} ({})", code_span(&left.path), left.why.words());
+        let Some(rest) = room.checked_sub(chars(&entry) + 2) else { break };
+        *room = rest;
+        shown.push(entry);
+    }
+    match left_out.len() - shown.len() {
+        0 => format!("- left out: {}\n", shown.join(", ")),
+        n_more if shown.is_empty() => format!("- left out: {n_more} files or folders\n"),
+        n_more => format!("- left out: {} and {n_more} more\n", shown.join(", ")),
+    }
 }
 
 fn chars(text: &str) -> usize {
     text.chars().count()
+}
+
+fn cut(text: &str, limit: usize) -> String {
+    if chars(text) <= limit {
+        return text.to_owned();
+    }
+    const MARK: &str = "\n\n[cut: too long for this page]\n\n";
+    text.chars().take(limit.saturating_sub(chars(MARK))).chain(MARK.chars()).collect()
 }

@@ -15,6 +15,20 @@ pub fn plain(text: &str) -> String {
     text.chars().filter_map(visible_or_space).collect()
 }
 
+/// Lines for a terminal: nothing in them moves the cursor, changes a colour or turns the text around. What would is shown
+/// by its number.
+pub fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            _ if c.is_control() || is_invisible(c) => out.extend(c.escape_unicode()),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 /// A fenced block, at most `limit` characters of text, whose fence is longer than any run of back-ticks inside.
 pub fn fence(text: &str, limit: usize) -> String {
     let visible: String = text
@@ -39,11 +53,14 @@ fn visible_or_space(c: char) -> Option<char> {
     if c.is_whitespace() {
         return Some(' ');
     }
-    // Bidirectional controls, zero-width characters and tags can make a text read differently from what it says.
-    let invisible = matches!(c,
+    (!c.is_control() && !is_invisible(c)).then_some(c)
+}
+
+/// Bidirectional controls, zero-width characters and tags can make a text read differently from what it says.
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    (!c.is_control() && !invisible).then_some(c)
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Breaks what a forge would turn into a mention or a reference, even where it looks into code.

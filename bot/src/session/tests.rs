@@ -190,5 +190,5 @@ fn a_torn_line_is_left_out_and_the_next_session_starts_on_its_own_line() {
     let mut watch = |_: &Record| {};
     Transcript::open(&file, &redactor, &mut watch).unwrap().append(&notice).unwrap();
     assert_eq!(super::read(&file).unwrap(), [notice.clone(), notice.clone()]);
-    assert_eq!(notice.to_string(), "── a[31mb ──\n");
+    assert_eq!(notice.to_string(), "── a\\u{1b}[31mb ──\n");
 }

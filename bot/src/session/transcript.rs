@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Reason;
 use crate::redact::Redactor;
+use crate::reply::lines;
 
 /// Bytes of one transcript at most; 150 turns with their observations are some 5 MB.
 const FILE_BYTES: u64 = 256 << 20;
@@ -140,37 +141,33 @@ impl std::fmt::Display for Record {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Start { model, task, .. } => {
-                writeln!(f, "── task for {} ──\n{}", harmless(model), harmless(task))
+                writeln!(f, "── task for {} ──\n{}", lines(model), lines(task))
             }
             Self::Turn { number, reasoning, content, calls, usage, .. } => {
                 let tokens =
                     usage.map(|usage| format!(", {} tokens", usage.total())).unwrap_or_default();
                 writeln!(f, "── turn {number}{tokens} ──")?;
                 if !reasoning.is_empty() {
-                    writeln!(f, "({})", harmless(reasoning.trim()))?;
+                    writeln!(f, "({})", lines(reasoning.trim()))?;
                 }
                 if !content.is_empty() {
-                    writeln!(f, "{}", harmless(content.trim()))?;
+                    writeln!(f, "{}", lines(content.trim()))?;
                 }
                 for call in calls {
-                    writeln!(f, "▶ {} {}", harmless(&call.name), harmless(&call.arguments))?;
+                    writeln!(f, "▶ {} {}", lines(&call.name), lines(&call.arguments))?;
                 }
                 Ok(())
             }
             Self::Observation { content, .. } => {
-                for line in harmless(content).lines() {
+                for line in lines(content).lines() {
                     writeln!(f, "  {line}")?;
                 }
                 Ok(())
             }
-            Self::Notice { text } => writeln!(f, "── {} ──", harmless(text)),
+            Self::Notice { text } => writeln!(f, "── {} ──", lines(text)),
             Self::End { reason, turns, calls } => {
                 writeln!(f, "── ended after {turns} turns and {calls} tool calls: {reason} ──")
             }
         }
     }
-}
-
-fn harmless(text: &str) -> String {
-    text.lines().map(crate::reply::plain).collect::<Vec<_>>().join("\n")
 }

@@ -186,11 +186,11 @@ async fn an_answer_that_is_no_json_is_an_error_without_its_text() {
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
     let scene = Scene::new(Dialect::Gitea127).await;
-    let body = " ".repeat((16 << 20) + 1);
+    let body = " ".repeat((64 << 20) + 1);
     let fault = Fault::Status { status: 200, body, headers: vec![] };
     scene.forge.fault(Matcher::new("GET", "/api/v1/user"), fault, 1);
     let text = scene.client.whoami().await.unwrap_err().to_string();
-    assert!(text.contains("longer than 16777216 bytes"), "{text}");
+    assert!(text.contains("longer than 67108864 bytes"), "{text}");
 }
 
 #[tokio::test]

@@ -15,11 +15,14 @@ use serde_json::Value;
 use url::Url;
 
 use super::SetupError;
+use super::shorten::Shortened;
 use crate::forge::Error;
 
-/// Largest answer that is read. All comments of an issue come in one answer, each up to 64 KiB by habit of the
-/// forges; this holds 250 of the longest.
-const BODY_LIMIT_BYTES: usize = 16 << 20;
+/// Largest answer that is kept, long texts in it cut. All comments of an issue come in one answer; this holds 500 of
+/// the longest.
+const BODY_LIMIT_BYTES: usize = 64 << 20;
+/// Largest answer that is read at all. Anybody may write comments, as long and as many as the forge takes.
+const READ_LIMIT_BYTES: usize = 1 << 30;
 /// Longest piece of the forge's own words in an error, in characters.
 const MESSAGE_LIMIT: usize = 300;
 /// How often a call that may be repeated is sent. A restart of a forge takes longer than any wait that is sane here;
@@ -171,14 +174,16 @@ impl Http {
         let mut response = request.send().await.map_err(lost)?;
         let status = response.status();
         let headers = std::mem::take(response.headers_mut());
-        let mut body = Vec::new();
+        let (mut body, mut n_read) = (Shortened::default(), 0);
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > BODY_LIMIT_BYTES {
+            n_read += chunk.len();
+            body.push(&chunk);
+            if body.bytes.len() > BODY_LIMIT_BYTES || n_read > READ_LIMIT_BYTES {
                 let reason = format!("it is longer than {BODY_LIMIT_BYTES} bytes");
                 return Err((call.nonsense(reason), false));
             }
-            body.extend_from_slice(&chunk);
         }
+        let body = body.bytes;
         tracing::debug!(call = call.what, status = status.as_u16(), "forge answered");
         let content_type = text(&headers, CONTENT_TYPE);
         if status.is_success() {
