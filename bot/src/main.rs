@@ -174,19 +174,23 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     config.forges.clear();
     let secrets = config.secrets(file)?;
     let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
-    prove(workshop.sandbox.as_ref()).await?;
-    workshop.model.context_window().await.with_context(|| {
-        format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
-    })?;
-    check_window(workshop.model.as_ref(), &config).await?;
     let options = fix::Options {
         repo: arguments.repo,
         issue: arguments.issue,
         write: arguments.write,
         transcript: arguments.transcript,
     };
+    let work = async {
+        let prepared = fix::prepare(&workshop, &options).await?;
+        prove(workshop.sandbox.as_ref()).await?;
+        workshop.model.context_window().await.with_context(|| {
+            format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
+        })?;
+        check_window(workshop.model.as_ref(), &config).await?;
+        fix::fix(&workshop, &options, prepared, System.now()).await
+    };
     let outcome = tokio::select! {
-        outcome = fix::fix(&workshop, &options, System.now()) => outcome?,
+        outcome = work => outcome?,
         () = quit() => anyhow::bail!("stopped; nothing was written"),
     };
     Ok(match outcome {

@@ -122,6 +122,54 @@ async fn fix_says_what_to_do_about_a_folder_an_issue_or_a_server_that_is_not_in_
     }
 }
 
+#[tokio::test]
+async fn fix_checks_what_it_was_given_before_it_asks_the_model() {
+    let folder = folder();
+    git(folder.path(), &["branch", "hyla/fix"]);
+    let repo = folder.path().display().to_string();
+    let noise = folder.path().join("noise");
+    std::fs::write(&noise, [0x9f, 0x00, 0xff, 0x0a, 0xc3]).expect("it is ours");
+    let noise = noise.display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    for (repo, issue, more, words) in [
+        ("nope", issue.as_str(), vec![], "cannot open the folder `nope`"),
+        (&repo, &noise, vec![], "no text in UTF-8"),
+        (&repo, &repo, vec![], "it is a folder"),
+        (&repo, &issue, vec!["--transcript", "/nope/t.jsonl"], "`/nope/t.jsonl`"),
+        (&repo, &issue, vec!["--transcript", &repo], "it is a folder"),
+        (&repo, &issue, vec!["--write", "main"], "`main`: it exists already"),
+        (&repo, &issue, vec!["--write", "main/x"], "beside `main`"),
+        (&repo, &issue, vec!["--write", "hyla"], "beside `hyla/fix`"),
+        (&repo, &issue, vec!["--write", "bad name.."], "such as `hyla/fix`"),
+        (&repo, &issue, vec!["--write"], "git branch -D hyla/fix"),
+    ] {
+        let mut arguments =
+            vec!["fix", "--endpoint", "http://127.0.0.1:9/v1", "--repo", repo, "--issue", issue];
+        arguments.extend(more);
+        let ran = hyla(&arguments).await;
+        assert_eq!(ran.code, Some(1), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("model"), "{words}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn fix_prints_the_patch_even_if_the_transcript_cannot_be_kept() {
+    let server = ModelServer::start(demo_recording()).await.expect("it starts");
+    let folder = folder();
+    let repo = folder.path().display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let url = server.url();
+    let arguments =
+        ["fix", "--repo", &repo, "--issue", &issue, "--endpoint", &url, "--model", MODEL];
+    // Every write to it fails as on a full disk.
+    let more = ["--write", "night", "--transcript", "/dev/full"];
+    let ran = hyla(&[&arguments[..], &more].concat()).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stdout.contains("+++ b/hours.py") && ran.stdout.contains("branch `night`"));
+    assert!(ran.stderr.contains("cannot keep the transcript as `/dev/full`"), "{}", ran.stderr);
+}
+
 /// A forge with a repository and a configuration for it.
 struct Outside {
     forge: FakeForge,
