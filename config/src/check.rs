@@ -56,6 +56,11 @@ fn forge(name: &str, forge: &Forge) -> Checked {
         "a forge's name stands in its webhook address: use small letters, digits and `-`",
     )?;
     address(&forge.url, &key("url"))?;
+    need(
+        !forge.url.path().trim_end_matches('/').ends_with("/api/v1"),
+        &key("url"),
+        "it ends with `/api/v1`; drop that, the bot adds it by itself",
+    )?;
     if let Some(url) = &forge.public_url {
         address(url, &key("public_url"))?;
     }

@@ -69,6 +69,7 @@ fn an_error_names_file_key_and_reason() {
         ("\"gitea\"", "\"gitlab\"", "`gitea` or `forgejo`"),
         ("https://git.example", "https://git.example/?a=b", "no user"),
         ("[{ env = \"W\" }]", "[]", "one secret"),
+        ("git.example\"", "git.example/git/api/v1/\"", "drop that"),
         ("acme/app\"", "acme/app\", \"Acme/App\"", "twice"),
         ("acme/app", "acme", "owner/name"),
         ("forge.main", "forge.\"a b\"", "small letters"),
@@ -139,6 +140,7 @@ fn secrets_are_read_once_and_never_printed() {
         (&empty, "is empty"),
         (&lines, "more than one line"),
         (&missing, "cannot read"),
+        (&folder.path().display().to_string(), "is a folder; name the file"),
     ] {
         let error = at(token, &[&one]).1.unwrap_err().to_string();
         assert!(
