@@ -22,6 +22,7 @@ pub mod job;
 pub mod jobs;
 pub mod leaf;
 pub mod model;
+pub mod owner;
 pub mod patch;
 pub mod publish;
 pub mod redact;

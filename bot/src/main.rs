@@ -59,7 +59,7 @@ enum Commands {
     #[command(after_help = "Example: hyla jobs --limit 5 --json")]
     Jobs {
         /// How many.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         /// Print JSON.
         #[arg(long)]
@@ -235,17 +235,19 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 
 async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let database = config.data_dir.join("hyla.db");
     // Looking makes nothing: a database appears when the service first runs.
-    let rows = match database.exists() {
-        true => Sqlite::open(&database).await?.jobs(limit).await?,
-        false => Vec::new(),
+    let rows = match jobs::database(&config.data_dir)? {
+        Some(database) => Sqlite::open(&database).await?.jobs(limit).await?,
+        None => Vec::new(),
     };
-    say(&if json {
-        format!("{:#}\n", jobs::json(&rows))
+    if json {
+        say(&format!("{:#}\n", jobs::json(&rows)))?;
+    } else if rows.is_empty() {
+        let folder = config.data_dir.display();
+        say(&format!("no jobs yet in `{folder}`: put the label on an issue\n"))?;
     } else {
-        jobs::table(&rows, System.now(), WIDTH)
-    })?;
+        say(&jobs::table(&rows, System.now(), WIDTH))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
