@@ -133,6 +133,11 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
+fn note(words: String) {
+    eprintln!("{words} ...");
+}
+
+#[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
 fn told(error: &anyhow::Error) -> ExitCode {
     eprintln!("hyla: {}", chain(error.as_ref()));
     ExitCode::FAILURE
@@ -157,6 +162,11 @@ async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
     let (bot, secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     check_window(bot.workshop.model.as_ref(), &bot.config).await?;
+    // A forge that is down is waited for; one that is not in order should be known before the first job.
+    tokio::spawn({
+        let bot = Arc::clone(&bot);
+        async move { doctor::warn(&bot).await }
+    });
     serve::serve(bot, &secrets, quit()).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -222,14 +232,34 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let (bot, _secrets) = open(file).await?;
-    let mut lines = doctor::sandbox(bot.workshop.sandbox.as_ref()).await;
-    lines.extend(doctor::outside(&bot).await);
-    say(&if json {
-        format!("{:#}\n", serde_json::to_value(&lines)?)
-    } else {
-        doctor::text(&lines)
-    })?;
+    let config = config::load(file)?;
+    let secrets = config.secrets(file)?;
+    let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
+    let forges = bot::bot::forges(&config, &secrets)?;
+    let mut lines = Vec::new();
+    let mut show = |line: doctor::Line| {
+        if !json {
+            // Whoever closed the terminal reads the exit code.
+            let _ = say(&doctor::text(&line));
+        }
+        lines.push(line);
+    };
+    show(doctor::data(&config.data_dir));
+    doctor::sandbox(workshop.sandbox.as_ref(), &mut show).await;
+    let model = doctor::model(workshop.model.as_ref(), config.session.context_tokens, &mut show);
+    doctor::patiently(&format!("the model's server at `{}`", config.model.endpoint), model, note)
+        .await;
+    if forges.is_empty() {
+        show(doctor::no_forge());
+    }
+    for (name, settings) in &config.forges {
+        let Some(forge) = forges.get(name) else { continue };
+        let looked = doctor::forge(name, settings, forge.as_ref(), &mut show);
+        doctor::patiently(&format!("the forge at `{}`", settings.url), looked, note).await;
+    }
+    if json {
+        say(&format!("{:#}\n", serde_json::to_value(&lines)?))?;
+    }
     Ok(if doctor::is_sound(&lines) { ExitCode::SUCCESS } else { ExitCode::from(5) })
 }
 

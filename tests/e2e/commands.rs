@@ -5,9 +5,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bot::forge::Permission;
+use bot::job::RepoName;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests::forge::{Dialect, FakeForge};
+use tests::forge::{Dialect, FakeForge, Fault, Matcher};
 use tests::house::{
     WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
@@ -339,22 +340,175 @@ async fn run_works_on_one_issue_without_a_label() {
     outside.forge.assert_clean();
 }
 
+/// What the doctor does not like, as `VERDICT SUBJECT DETAIL`, and its exit code.
+async fn complaints(file: &str) -> (Option<i32>, Vec<String>) {
+    let ran = hyla(&["doctor", "--config", file, "--json"]).await;
+    let lines: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let word = |line: &serde_json::Value, key: &str| line[key].as_str().unwrap_or("").to_owned();
+    let lines = lines.as_array().expect("it is a list").iter();
+    let found = lines
+        .filter(|line| line["verdict"] != "holds" && line["subject"] != "sandbox: memory-limit")
+        .map(|line| ["verdict", "subject", "detail"].map(|key| word(line, key)).join(" "));
+    (ran.code, found.collect())
+}
+
 #[tokio::test]
 async fn doctor_names_what_is_out_of_order() {
     let outside = outside().await;
+    let repo: RepoName = "acme/hours".parse().expect("that is a name");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&outside.file).expect("it is ours");
+        std::fs::write(&outside.file, text.replace(from, to)).expect("it is ours");
+    };
+
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(0) && found.len() == 1, "{found:?}");
+    assert!(found[0].starts_with("warns forge main: acme/hours it has no label `hyla`"));
+    outside.forge.add_label(&repo, "hyla");
     let sound = hyla(&["doctor", "--config", &outside.file]).await;
     assert_eq!(sound.code, Some(0), "{}{}", sound.stdout, sound.stderr);
+    assert!(!outside.folder.path().join("data").exists(), "the doctor looks and makes nothing");
+
+    let old = r#"{"version": "1.20.3+gitea-1.20.3"}"#.to_owned();
+    let fault = Fault::Status { status: 200, body: old, headers: vec![] };
+    outside.forge.fault(Matcher::new("GET", "/api/v1/version"), fault, 1);
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("`1.20.3+gitea-1.20.3` is too old"), "{found:?}");
+
+    change("[\"acme/hours\"]", "[]");
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("`forge.main.repositories` is empty"), "{found:?}");
+    change("repositories = []", "repositories = [\"acme/hours\", \"acme/nope\"]");
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("check its name in `forge.main.repositories`"), "{found:?}");
+    change(", \"acme/nope\"", "");
+
+    let url = outside.forge.url().to_string();
+    for (status, body, words) in [
+        (401, "{}", "make a new token for the bot's user and put it into the file"),
+        (403, "{}", "`write:repository`, `write:issue` and `read:user`"),
+        (404, "{}", "check `forge.main.url`"),
+        (200, "<html>", "any proxy or login page"),
+    ] {
+        let headers = match body {
+            "<html>" => vec![("content-type".to_owned(), "text/html".to_owned())],
+            _ => vec![],
+        };
+        let fault = Fault::Status { status, body: body.to_owned(), headers };
+        outside.forge.fault(Matcher::new("GET", "/api/v1/user"), fault, 1);
+        let (code, found) = complaints(&outside.file).await;
+        assert!(code == Some(5) && found.len() == 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("fails forge main `{url}`: ")), "{found:?}");
+        assert!(found[0].contains(words), "{found:?}");
+    }
     std::fs::write(outside.folder.path().join("token"), "not-a-token-of-the-forge")
         .expect("it is ours");
-    let wrong = hyla(&["doctor", "--config", &outside.file, "--json"]).await;
-    assert_eq!(wrong.code, Some(5));
-    let lines: serde_json::Value = serde_json::from_str(&wrong.stdout).expect("it is JSON");
-    let failed: Vec<&serde_json::Value> = lines
-        .as_array()
-        .expect("it is a list")
-        .iter()
-        .filter(|line| line["verdict"] == "fails")
-        .collect();
-    assert!(failed.len() == 1 && failed[0]["subject"] == "forge main", "{failed:?}");
+    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(wrong.code == Some(5) && wrong.stdout.contains("FAIL  forge main"), "{}", wrong.stdout);
     assert!(!wrong.stdout.contains("not-a-token"), "{}", wrong.stdout);
+    change(&url, "http://127.0.0.1:9/");
+    let (_, found) = complaints(&outside.file).await;
+    assert!(found[0].contains("`http://127.0.0.1:9/`") && found[0].contains("start the forge"));
+    change("timeout = \"5s\"", "timeout = \"5s\"\n[sandbox]\nread_only = [\"/nope\"]");
+    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(wrong.stderr.contains("`/nope` does not exist"), "{}", wrong.stderr);
+    outside.forge.assert_clean();
+}
+
+#[tokio::test]
+async fn doctor_sees_that_asks_in_an_organisation_would_be_refused() {
+    let forge = FakeForge::start(Dialect::Gitea127).await;
+    forge.add_organization("acme");
+    let repo = forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
+    forge.add_user("hyla", Permission::None);
+    forge.set_permission(&repo, "hyla", Permission::Write);
+    forge.add_label(&repo, "hyla");
+    let model = ModelServer::start(Recording::default()).await.expect("it starts");
+    let folder = way();
+    let token = forge.token_for("hyla");
+    let file = folder.path().join("hyla.toml");
+    std::fs::write(&file, configuration(folder.path(), &forge, &model.url(), &token))
+        .expect("it is ours");
+    let (code, found) = complaints(&file.display().to_string()).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("make it an administrator of the repository"), "{found:?}");
+    forge.set_permission(&repo, "hyla", Permission::Admin);
+    let (code, found) = complaints(&file.display().to_string()).await;
+    assert!(code == Some(0) && found.is_empty(), "{found:?}");
+    forge.assert_clean();
+}
+
+#[tokio::test]
+async fn a_service_with_a_wrong_token_says_so_when_it_starts() {
+    let outside = outside().await;
+    std::fs::write(outside.folder.path().join("token"), "not-a-token").expect("it is ours");
+    let log = outside.folder.path().join("log");
+    let _service = Command::new(hyla_binary())
+        .args(["serve", "--config", &outside.file])
+        .stdin(Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("it is ours"))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let seen = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("it warns", || seen().contains("make a new token for the bot's user")).await;
+    until("it listens all the same", || seen().contains("listening")).await;
+}
+
+#[tokio::test]
+async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let outside = outside().await;
+    outside.forge.add_label(&"acme/hours".parse().expect("that is a name"), "hyla");
+    let data = outside.folder.path().join("data");
+    std::fs::create_dir(&data).expect("it is ours");
+    std::fs::write(data.join("hyla.db"), "").expect("it is ours");
+    std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
+    let (code, found) = complaints(&outside.file).await;
+    let words = format!("run `sudo chown -R root {}`", data.display());
+    assert!(code == Some(5) && found.len() == 1 && found[0].contains(&words), "{found:?}");
+
+    // What a service sees that is not root: it cannot open what root has made.
+    let output = Command::new("setpriv")
+        .args(["--reuid", "64023", "--regid", "64023", "--clear-groups"])
+        .arg(hyla_binary())
+        .args(["run", "main:acme/hours#1", "--config", &outside.file])
+        .output();
+    for path in ["token", "webhook"] {
+        let path = outside.folder.path().join(path);
+        std::os::unix::fs::chown(path, Some(64_023), None).expect("root may");
+    }
+    std::os::unix::fs::chown(&data, Some(64_023), None).expect("root may");
+    std::os::unix::fs::chown(data.join("hyla.db"), Some(0), Some(0)).expect("root may");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(data.join("hyla.db"), mode).expect("it is ours");
+    let output = output.await.expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("hyla.db` belongs to `root`"), "{stderr}");
+    assert!(stderr.contains("run `sudo chown -R 64023"), "{stderr}");
+}
+
+#[tokio::test]
+async fn jobs_says_where_it_looked() {
+    let outside = outside().await;
+    let data = outside.folder.path().join("data");
+    let shown = data.display().to_string();
+    let ran = hyla(&["jobs", "--config", &outside.file, "--limit", "0"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("--limit"), "{}", ran.stderr);
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains(&shown), "{}", ran.stderr);
+    assert!(!data.exists(), "looking makes nothing");
+    std::fs::write(&data, "").expect("it is ours");
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("is no folder"), "{}", ran.stderr);
+    std::fs::remove_file(&data).expect("it is ours");
+    std::fs::create_dir(&data).expect("it is ours");
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(0) && ran.stdout.contains(&shown), "{}", ran.stdout);
 }

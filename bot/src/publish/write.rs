@@ -28,8 +28,8 @@ fn check(local: &Repository, branch: &str) -> Result<String, Error> {
         return Err(Error::BranchExists { branch: branch.to_owned() });
     }
     // A ref is a file, so `a` and `a/b` exclude each other.
-    let above = branch.match_indices('/').map(|(at, _)| branch[..at].to_owned());
-    let above = above.filter(|other| local.find_branch(other, BranchType::Local).is_ok()).last();
+    let mut above = branch.match_indices('/').map(|(at, _)| branch[..at].to_owned());
+    let above = above.find(|other| local.find_branch(other, BranchType::Local).is_ok());
     let below = || {
         let mut names = local.references_glob(&format!("{name}/*")).ok()?;
         let other = names.names().next()?.ok()?.strip_prefix("refs/heads/")?.to_owned();
