@@ -9,7 +9,7 @@ use crate::{Config, Evidence, Forge, Gate, Model, Publish, Queue, Sandbox, Serve
 
 /// A key and what is wrong with it.
 type Wrong = (String, String);
-type Checked = Result<(), Wrong>;
+pub(crate) type Checked = Result<(), Wrong>;
 
 /// Bytes of the memory page; anything below cannot hold a program.
 const SMALLEST_BYTES: u64 = 4096;
@@ -102,7 +102,7 @@ fn forge(name: &str, forge: &Forge) -> Checked {
     positive(forge.timeout, &key("timeout"))
 }
 
-fn address(url: &Url, key: &str) -> Checked {
+pub(crate) fn address(url: &Url, key: &str) -> Checked {
     need(matches!(url.scheme(), "http" | "https"), key, "it must start with http:// or https://")?;
     need(url.host_str().is_some(), key, "it names no host")?;
     let is_clean = url.username().is_empty()
