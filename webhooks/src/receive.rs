@@ -43,12 +43,20 @@ pub fn router(options: Options, inbox: Arc<dyn Inbox>) -> Result<Router, BuildEr
         }
     }
     let state = Arc::new(Receiver { options, inbox });
-    Ok(Router::new().route("/hooks/{forge}", post(receive)).with_state(state))
+    Ok(Router::new().route("/hooks/{forge}", post(receive).fallback(only_post)).with_state(state))
 }
 
 struct Receiver {
     options: Options,
     inbox: Arc<dyn Inbox>,
+}
+
+/// What somebody reads who opens the address in a browser.
+async fn only_post() -> (StatusCode, &'static str) {
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        "This is the address of a webhook: the forge sends its deliveries here, with POST.\n",
+    )
 }
 
 /// An answer that is not 2xx.
