@@ -38,7 +38,10 @@ pub fn database(data: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// A table, newest first. Words that do not fit `width` columns are cut.
+/// Columns at least for what comes next, however little is left.
+const NARROWEST: usize = 40;
+
+/// A table, newest first. What comes next goes on below where it does not fit `width` columns.
 pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
     let mut lines = vec![["JOB", "ISSUE", "STATE", "TRY", "AGE", "WHAT NEXT"].map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
@@ -63,12 +66,32 @@ pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
         for (cell, width) in line.iter().zip(widths) {
             text.push_str(&format!("{cell:width$}  "));
         }
-        text.push_str(line.last().map_or("", String::as_str));
-        let cut: String = text.trim_end().chars().take(width).collect();
-        out.push_str(&cut);
-        out.push('\n');
+        let indent = text.chars().count();
+        let words = line.last().map_or("", String::as_str);
+        for part in wrapped(words, width.saturating_sub(indent).max(NARROWEST)) {
+            out.push_str(format!("{text}{part}").trim_end());
+            out.push('\n');
+            text = " ".repeat(indent);
+        }
     }
     out
+}
+
+/// Lines of at most `width` characters, broken between words; one for no words.
+fn wrapped(words: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split_whitespace() {
+        let last = lines.last_mut().expect("there is always one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// The same as JSON: an array of objects.

@@ -29,7 +29,7 @@ struct Arguments {
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 an error, told on the standard error stream; 2 wrong arguments; 3 no change was \
 made; 4 the gate or another rule refused; 5 `doctor` found something that must be changed.";
 
-/// Columns of a table: as wide as most terminals are today, and no line of a log breaks.
+/// Columns of a table: as wide as most terminals are today.
 const WIDTH: usize = 160;
 
 #[derive(Subcommand)]
