@@ -16,8 +16,8 @@ use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{End, Job, JobId, Rule};
-use crate::model::Model;
 use crate::model::endpoint::Endpoint;
+use crate::model::{Error, Model, Settings};
 use crate::owner;
 use crate::redact::Redactor;
 use crate::reply;
@@ -270,20 +270,40 @@ pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
 pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<()> {
     let needed = config.session.context_tokens;
     match model.context_window().await {
-        Ok(Some(window)) if window < needed => bail!(
-            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
-        ),
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(window)) => fits(window, needed),
         Ok(None) => {
-            tracing::warn!(needed, "the model's server does not tell its context window");
+            tracing::warn!("{}", untold(needed));
             Ok(())
         }
-        Err(error @ crate::model::Error::Refused { .. }) => Err(error.into()),
+        Err(error @ (Error::OtherModel { .. } | Error::Refused { .. })) => {
+            Err(anyhow!("{}; {}", chain(&error), error.next(Settings::File)))
+        }
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "the model's server does not answer yet");
+            let next = error.next(Settings::File);
+            tracing::warn!(error = %chain(&error), next, "the model's server does not answer yet");
             Ok(())
         }
     }
+}
+
+/// Whether a session fits a model's window.
+///
+/// # Errors
+/// It does not; the text says what to do.
+pub fn fits(window: u64, needed: u64) -> anyhow::Result<()> {
+    if window < needed {
+        bail!(
+            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
+        );
+    }
+    Ok(())
+}
+
+/// What to make sure of where a server does not tell its window.
+pub fn untold(needed: u64) -> String {
+    format!(
+        "the model's server does not tell its context; make sure that it has {needed} tokens, or set `session.context_tokens` to what it has"
+    )
 }
 
 /// Makes the data folder: the way to the workspaces, and beside it the mirrors, which only the service may see.

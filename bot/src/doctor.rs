@@ -13,7 +13,7 @@ pub use forge::forge;
 
 use crate::bot::Bot;
 use crate::halt::chain;
-use crate::model::Model;
+use crate::model::{Model, Settings};
 use crate::sandbox::{Sandbox, Verdict};
 
 /// How long a check may be silent before its user is told what it waits for.
@@ -66,7 +66,7 @@ pub async fn model(model: &dyn Model, needed: u64, show: &mut Show<'_>) {
             ),
         ),
         Err(error) => {
-            let next = "start the server, or set `model.endpoint` and `model.name`";
+            let next = error.next(Settings::File);
             line(subject, Verdict::Fails, format!("{}; {next}", chain(&error)))
         }
     });

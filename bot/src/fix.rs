@@ -4,15 +4,17 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use chrono::{DateTime, Utc};
 
 use crate::checkout::{Base, Mirrors};
 use crate::folder::{Folder, open_way};
+use crate::halt::chain;
 use crate::input::Input;
+use crate::model::Settings;
 use crate::publish::{self, Author};
 use crate::reply;
-use crate::session::Record;
+use crate::session::{self, Record};
 use crate::workshop::{self, Task, Worked, Workshop};
 
 /// Bytes of an issue's file at most.
@@ -123,10 +125,21 @@ async fn attempt(
     let mut watch = |record: &Record| tell(&record.to_string());
     let worked = workshop.session(task, base, folder, &mut watch).await;
     let kept = keep(&folder.transcript(), options.transcript.as_deref());
-    let outcome = deliver(workshop, options, prepared, folder, worked?, now).await?;
+    let worked = worked.map_err(told)?;
+    let outcome = deliver(workshop, options, prepared, folder, worked, now).await?;
     // The patch is worth more than the record of how it came about, so this is said last.
     kept?;
     Ok(outcome)
+}
+
+/// A session's error, with what to do where it is the model's.
+fn told(error: workshop::Error) -> anyhow::Error {
+    match &error {
+        workshop::Error::Session(session::Error::Model(model)) => {
+            anyhow!("{}; {}", chain(&error), model.next(Settings::Arguments))
+        }
+        _ => error.into(),
+    }
 }
 
 async fn deliver(

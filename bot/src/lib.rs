@@ -33,6 +33,7 @@ pub mod serve;
 pub mod session;
 pub mod store;
 pub mod telemetry;
+pub mod waiting;
 pub mod worker;
 pub mod workshop;
 pub mod workspace;

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use bot::bot::{Bot, check_window, prove, workshop};
+use bot::bot::{Bot, check_window, fits, prove, untold, workshop};
 use bot::clock::{Clock, System};
 use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
+use bot::model::Settings;
 use bot::store::{Store, sqlite::Sqlite};
+use bot::telemetry::Reader;
+use bot::waiting::Watched;
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, sandbox, serve, session, telemetry};
+use bot::{doctor, fix, jobs, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
 use config::{Config, Secrets};
 
@@ -66,7 +69,10 @@ enum Commands {
         json: bool,
     },
     /// Look at a model's folder.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
+    )]
     Model(Model),
     /// Show the session of a job.
     #[command(after_help = "Example: hyla transcript 12")]
@@ -101,11 +107,14 @@ struct Fix {
     #[arg(long, value_name = "FILE")]
     issue: PathBuf,
     /// The model's server, up to and with /v1; instead of the configured one.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = config::endpoint)]
     endpoint: Option<url::Url>,
     /// The model's name at that server.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// A file with the key of that server, if it wants one; readable by its owner alone.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Put the change on this new branch of the folder's repository.
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "hyla/fix")]
     write: Option<String>,
@@ -120,10 +129,22 @@ fn main() -> ExitCode {
         return sandbox::child::main();
     }
     let arguments = Arguments::parse();
-    // `fix` shows its session itself.
-    let usual = matches!(arguments.command, Commands::Fix(_)).then(|| "warn".to_owned());
-    if let Err(error) = telemetry::init(config::log_filter().or(usual).as_deref()) {
-        return told(&anyhow::Error::from(error).context("cannot use the filter in `HYLA_LOG`"));
+    let reader = match &arguments.command {
+        Commands::Serve => Reader::Service,
+        Commands::Run { .. } => Reader::Watcher,
+        // `fix` shows its session itself.
+        Commands::Fix(_)
+        | Commands::Doctor { .. }
+        | Commands::Jobs { .. }
+        | Commands::Model(_)
+        | Commands::Transcript { .. } => Reader::Person,
+    };
+    let filter = config::log_filter();
+    if let Err(error) = telemetry::init(filter.as_deref(), reader) {
+        let filter = filter.unwrap_or_default();
+        return told(&anyhow::Error::from(error).context(format!(
+            "cannot use `HYLA_LOG={filter}`; set it to error, warn, info, debug or trace"
+        )));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -134,7 +155,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
 fn note(words: String) {
-    eprintln!("{words} ...");
+    eprintln!("{words}");
 }
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
@@ -182,8 +203,16 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
         config.model.name = name;
     }
     config.forges.clear();
-    let secrets = config.secrets(file)?;
-    let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
+    let mut secrets = config.secrets(file)?;
+    if let Some(file) = arguments.key_file {
+        let key = config::SecretRef::File(std::path::absolute(file)?);
+        let key =
+            key.read().map_err(|reason| anyhow::anyhow!("cannot use --key-file: {reason}"))?;
+        secrets.model = Some(key);
+    }
+    let mut workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
+    let silence = config.model.idle_timeout;
+    workshop.model = Arc::new(Watched { model: workshop.model, silence });
     let options = fix::Options {
         repo: arguments.repo,
         issue: arguments.issue,
@@ -193,10 +222,16 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     let work = async {
         let prepared = fix::prepare(&workshop, &options).await?;
         prove(workshop.sandbox.as_ref()).await?;
-        workshop.model.context_window().await.with_context(|| {
-            format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
-        })?;
-        check_window(workshop.model.as_ref(), &config).await?;
+        let what = format!("the model's server at `{}`", config.model.endpoint);
+        let window = doctor::patiently(&what, workshop.model.context_window(), note).await;
+        let needed = config.session.context_tokens;
+        match window {
+            Ok(Some(window)) => fits(window, needed)?,
+            Ok(None) => note(format!("note: {}", untold(needed))),
+            Err(error) => {
+                anyhow::bail!("{}; {}", chain(&error), error.next(Settings::Arguments))
+            }
+        }
         fix::fix(&workshop, &options, prepared, System.now()).await
     };
     let outcome = tokio::select! {
