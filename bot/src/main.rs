@@ -45,7 +45,7 @@ enum Commands {
         after_help = "Example: hyla fix --repo . --issue issue.md --endpoint http://127.0.0.1:8000/v1 --write fix-it"
     )]
     Fix(Fix),
-    /// Work on one issue of a forge, as if its label had been added.
+    /// Work on one issue of a forge, as if its label had been added; jobs that are due already come first.
     #[command(after_help = "Example: hyla run main:acme/app#7")]
     Run {
         /// The issue, as FORGE:OWNER/REPO#NUMBER.
@@ -246,9 +246,22 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
+    let config = config::load(file)?;
+    let Some(forge) = config.forges.get(&issue.forge) else {
+        let names: Vec<&str> = config.forges.keys().map(String::as_str).collect();
+        let (shown, names) = (file.display(), names.join("`, `"));
+        anyhow::bail!("no forge is called `{}` in `{shown}`; it has `{names}`", issue.forge)
+    };
+    if !forge.allows(&issue.repo.to_string()) {
+        let (repo, name) = (&issue.repo, &issue.forge);
+        anyhow::bail!("`{repo}` is not worked on; add it to `forge.{name}.repositories`")
+    }
     let (bot, _secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     let now = bot.clock.now();
+    if bot.store.next_due().await?.is_some_and(|due| due <= now) {
+        note("other jobs are due and come first; `hyla jobs` lists them".into());
+    }
     let key = bot::job::key(&issue, &Ask::Command { at: now.timestamp() });
     let job = bot.store.ask(&issue, &key, now).await?;
     let worker = bot.worker(format!("{}-run", std::process::id()));
@@ -257,7 +270,7 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
         ended = serve::until_ended(&bot, &worker, job, &stop) => ended?,
         () = quit() => anyhow::bail!("stopped; job {job} waits for `hyla serve`"),
     };
-    say(&format!("{}\n{}\n", ended.person, ended.next))?;
+    say(&format!("{}\n{}\n", ended.person, reply::next_at_a_terminal(&ended)))?;
     Ok(match ended.outcome {
         Outcome::DraftPr => ExitCode::SUCCESS,
         Outcome::NoFix(_) => ExitCode::from(3),

@@ -110,8 +110,17 @@ async fn fix_says_what_to_do_about_a_folder_an_issue_or_a_server_that_is_not_in_
         (&no_repository, &issue, url.as_str(), MODEL, 1, "git init"),
         (&good, &blank, url.as_str(), MODEL, 1, "title"),
         (&good, &"/no/such/file".to_owned(), url.as_str(), MODEL, 1, "cannot read the issue"),
-        (&good, &issue, none, MODEL, 1, "start the model's server"),
-        (&good, &issue, url.as_str(), "other", 1, "serves no model called `other`"),
+        (&good, &issue, none, MODEL, 1, "or name another with --endpoint"),
+        (&good, &issue, "localhost:18100/v1", MODEL, 2, "such as http://127.0.0.1:8000/v1"),
+        (&good, &issue, "127.0.0.1:18100/v1", MODEL, 2, "such as http://127.0.0.1:8000/v1"),
+        (
+            &good,
+            &issue,
+            url.as_str(),
+            "other",
+            1,
+            "serves no model called `other`, but recording; name one with --model",
+        ),
         (&good, &issue, small.as_str(), MODEL, 1, "context of 4096 tokens"),
         (&good, &issue, url.as_str(), MODEL, 3, ""),
     ] {
@@ -169,6 +178,63 @@ async fn fix_prints_the_patch_even_if_the_transcript_cannot_be_kept() {
     assert_eq!(ran.code, Some(1), "{}", ran.stdout);
     assert!(ran.stdout.contains("+++ b/hours.py") && ran.stdout.contains("branch `night`"));
     assert!(ran.stderr.contains("cannot keep the transcript as `/dev/full`"), "{}", ran.stderr);
+}
+
+/// A model's server that wants the key `k-123`, has no list of models, and is silent until it is asked twice.
+async fn strict_server() -> String {
+    use axum::http::{HeaderMap, StatusCode};
+    let models = |headers: HeaderMap| async move {
+        match headers.get("authorization").map(|value| value.as_bytes() == b"Bearer k-123") {
+            Some(true) => (StatusCode::NOT_FOUND, "{}"),
+            Some(false) | None => (StatusCode::UNAUTHORIZED, r#"{"error": "no key"}"#),
+        }
+    };
+    let page = || async { axum::response::Html("<html>a page</html>") };
+    let router = axum::Router::new()
+        .route("/v1/models", axum::routing::get(models))
+        .route("/v1/chat/completions", axum::routing::post(std::future::pending::<&str>))
+        .fallback(page);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn fix_says_what_it_waits_for_and_which_key_is_missing() {
+    let server = strict_server().await;
+    let folder = folder();
+    let repo = folder.path().display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "k-123\n").expect("it is ours");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, mode).expect("it is ours");
+    let key = key.display().to_string();
+    let config = folder.path().join("hyla.toml");
+    std::fs::write(&config, "[model]\nidle_timeout = \"7s\"\n").expect("it is ours");
+    let config = config.display().to_string();
+    let url = format!("{server}/v1");
+    let start = ["fix", "--config", &config, "--repo", &repo, "--issue", &issue, "--endpoint"];
+
+    let ran = hyla(&[&start[..], &[&url]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("with --key-file"), "{}", ran.stderr);
+    let ran = hyla(&[&start[..], &[&format!("{server}/ui")]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("it is a web page"), "{}", ran.stderr);
+    let ran = hyla(&[&start[..], &[&url, "--key-file", &repo]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("name the file"), "{}", ran.stderr);
+
+    let ran = hyla(&[&start[..], &[&url, "--key-file", &key]].concat()).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for words in [
+        "note: the model's server does not tell its context; make sure that it has 131072 tokens",
+        "waiting for the model for 5 s; it is given up after 7s of silence",
+        "start the model's server, or name another with --endpoint",
+    ] {
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("{\"timestamp\""), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("k-123"), "{}", ran.stderr);
 }
 
 /// A forge with a repository and a configuration for it.
@@ -331,12 +397,22 @@ async fn run_works_on_one_issue_without_a_label() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.contains("The draft is ready"), "{}", ran.stdout);
     assert!(outside.forge.pulls(&repo)[0].body.contains("asked by an operator"));
-    let wrong = hyla(&["run", "--config", &outside.file, "acme/hours#1"]).await;
-    assert!(
-        wrong.code == Some(2) && wrong.stderr.contains("FORGE:OWNER/REPO#NUMBER"),
-        "{}",
-        wrong.stderr
-    );
+    assert!(!ran.stderr.contains("{\"timestamp\""), "{}", ran.stderr);
+    for (subject, code, words) in [
+        ("acme/hours#1", 2, "FORGE:OWNER/REPO#NUMBER"),
+        ("main:acme/hours#0", 2, "the first issue of a repository is #1"),
+        ("other:acme/hours#1", 1, "it has `main`"),
+        ("main:acme/other#1", 1, "add it to `forge.main.repositories`"),
+    ] {
+        let wrong = hyla(&["run", "--config", &outside.file, subject]).await;
+        assert_eq!(wrong.code, Some(code), "{subject}: {}", wrong.stderr);
+        assert!(wrong.stderr.contains(words), "{subject}: {}", wrong.stderr);
+    }
+    outside.forge.person("ann").close(&repo, issue).await;
+    let subject = format!("main:acme/hours#{issue}");
+    let ended = hyla(&["run", "--config", &outside.file, &subject]).await;
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("label"), "{}", ended.stdout);
     outside.forge.assert_clean();
 }
 
@@ -404,6 +480,9 @@ async fn doctor_names_what_is_out_of_order() {
         assert!(found[0].starts_with(&format!("fails forge main `{url}`: ")), "{found:?}");
         assert!(found[0].contains(words), "{found:?}");
     }
+    outside.forge.fault(Matcher::new("GET", "/api/v1/user"), Fault::Hang, 1);
+    let slow = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(slow.stderr.contains(&format!("waiting for the forge at `{url}`")), "{}", slow.stderr);
     std::fs::write(outside.folder.path().join("token"), "not-a-token-of-the-forge")
         .expect("it is ours");
     let wrong = hyla(&["doctor", "--config", &outside.file]).await;
