@@ -31,7 +31,7 @@ const REAL: Duration = Duration::from_secs(4 * 3600);
 #[command(name = "try-hyla")]
 struct Arguments {
     /// A real model's server, up to and with /v1, instead of the recording.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = config::endpoint)]
     endpoint: Option<url::Url>,
     /// The model's name at that server.
     #[arg(long, value_name = "NAME", default_value = "FrogNano-4B-2609")]
