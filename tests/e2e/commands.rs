@@ -346,9 +346,11 @@ async fn a_service_that_ends_leaves_no_process_and_the_next_one_finishes_the_job
 }
 
 async fn ended_by(signal: Signal) {
+    // Another run of the tests on this machine has another number.
+    let words = format!("sleep {}", 100_000 + std::process::id());
     let sleep = Call {
         name: "Bash".into(),
-        arguments: r#"{"command": "setsid sleep 4720 & sleep 4720"}"#.into(),
+        arguments: format!(r#"{{"command": "setsid {words} & {words}"}}"#),
     };
     let mut recording = demo_recording();
     recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
@@ -370,11 +372,11 @@ async fn ended_by(signal: Signal) {
     let (title, body) = demo_issue();
     let ann = outside.forge.person("ann");
     let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
-    until("the agent sleeps", || lives("sleep 4720")).await;
+    until("the agent sleeps", || lives(&words)).await;
 
     send(&first, signal);
     first.wait().await.expect("it is ours");
-    until("the agent is dead", || !lives("sleep 4720")).await;
+    until("the agent is dead", || !lives(&words)).await;
     let mut second = serve();
     until("the draft is announced", || {
         let comments = outside.forge.comments(&repo, issue);
