@@ -5,6 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/needs.sh
 needs
-echo "building (the first time takes a few minutes)"
-cargo build --quiet --locked -p bot -p tests --bins
+echo "building (the first time takes some five minutes on two cores)"
+cargo build --locked -p bot -p tests --bins
 exec "${CARGO_TARGET_DIR:-target}/debug/try-hyla" "$@"

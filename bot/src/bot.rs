@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use async_trait::async_trait;
 use config::{Config, Secrets};
 use tokio::sync::{Notify, OnceCell};
@@ -15,8 +15,9 @@ use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{Job, JobId, Rule};
-use crate::model::Model;
 use crate::model::endpoint::Endpoint;
+use crate::model::{Error, Model, Settings};
+use crate::owner;
 use crate::redact::Redactor;
 use crate::reply;
 use crate::sandbox::{self, Sandbox, SetupError};
@@ -78,15 +79,12 @@ impl Bot {
         let workshop = workshop(&config, secrets, helper, Arc::clone(&clock))?;
         let data = &config.data_dir;
         make_folders(data, workshop.owner)?;
-        let mut doors = BTreeMap::new();
-        for (name, settings) in &config.forges {
-            let Some(own) = secrets.forges.get(name) else {
-                bail!("the secrets of forge `{name}` were not read")
-            };
-            let forge = forge::gitea::build(settings, own.token.clone())?;
-            doors.insert(name.clone(), Door { forge, own_id: OnceCell::new() });
-        }
-        let store = Arc::new(Sqlite::open(&data.join("hyla.db")).await?);
+        let doors = forges(&config, secrets)?
+            .into_iter()
+            .map(|(name, forge)| (name, Door { forge, own_id: OnceCell::new() }))
+            .collect();
+        let store = Sqlite::open(&data.join("hyla.db")).await;
+        let store = Arc::new(store.map_err(|error| with_owner(error.into(), data))?);
         Ok(Self {
             store,
             mirrors: Mirrors::new(data.join("mirrors")),
@@ -191,16 +189,40 @@ impl Work for Bot {
     }
 }
 
+/// The forges of a configuration, by name. Nothing is asked of them yet.
+///
+/// # Errors
+/// A secret was not read, or cannot be used.
+pub fn forges(
+    config: &Config,
+    secrets: &Secrets,
+) -> anyhow::Result<BTreeMap<String, Arc<dyn Forge>>> {
+    let build = |(name, settings): (&String, &config::Forge)| {
+        let Some(own) = secrets.forges.get(name) else {
+            bail!("the secrets of forge `{name}` were not read")
+        };
+        Ok((name.clone(), forge::gitea::build(settings, own.token.clone())?))
+    };
+    config.forges.iter().map(build).collect()
+}
+
 /// What a session needs, for the service and for `hyla fix`.
 ///
 /// # Errors
-/// The profile, the model's settings or the sandbox's parts are not in order.
+/// The profile, the model's settings, a folder of the configuration or the sandbox's parts are not in order.
 pub fn workshop(
     config: &Config,
     secrets: &Secrets,
     helper: PathBuf,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Workshop> {
+    let missing = config.sandbox.read_only.iter().find(|folder| !folder.exists());
+    if let Some(folder) = missing {
+        bail!(
+            "cannot use `sandbox.read_only`: `{}` does not exist; make it, or take it out of the configuration",
+            folder.display()
+        );
+    }
     let options = sandbox::Options { config: config.sandbox.clone(), helper };
     let profile = match &config.session.profile {
         Some(file) => Profile::load(file)?,
@@ -246,20 +268,40 @@ pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
 pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<()> {
     let needed = config.session.context_tokens;
     match model.context_window().await {
-        Ok(Some(window)) if window < needed => bail!(
-            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
-        ),
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(window)) => fits(window, needed),
         Ok(None) => {
-            tracing::warn!(needed, "the model's server does not tell its context window");
+            tracing::warn!("{}", untold(needed));
             Ok(())
         }
-        Err(error @ crate::model::Error::Refused { .. }) => Err(error.into()),
+        Err(error @ (Error::OtherModel { .. } | Error::Refused { .. })) => {
+            Err(anyhow!("{}; {}", chain(&error), error.next(Settings::File)))
+        }
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "the model's server does not answer yet");
+            let next = error.next(Settings::File);
+            tracing::warn!(error = %chain(&error), next, "the model's server does not answer yet");
             Ok(())
         }
     }
+}
+
+/// Whether a session fits a model's window.
+///
+/// # Errors
+/// It does not; the text says what to do.
+pub fn fits(window: u64, needed: u64) -> anyhow::Result<()> {
+    if window < needed {
+        bail!(
+            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
+        );
+    }
+    Ok(())
+}
+
+/// What to make sure of where a server does not tell its window.
+pub fn untold(needed: u64) -> String {
+    format!(
+        "the model's server does not tell its context; make sure that it has {needed} tokens, or set `session.context_tokens` to what it has"
+    )
 }
 
 /// Makes the data folder: the way to the workspaces, and beside it the mirrors, which only the service may see.
@@ -272,4 +314,13 @@ fn make_folders(data: &Path, owner: Owner) -> anyhow::Result<()> {
             let folder = data.display();
             format!("cannot write the data folder `{folder}`; make it, and give it to the service's user")
         })
+        .map_err(|error| with_owner(error, data))
+}
+
+/// An error of the data folder with what to do, where something in it belongs to the wrong user.
+fn with_owner(error: anyhow::Error, data: &Path) -> anyhow::Error {
+    match owner::advice(data) {
+        Some(advice) => anyhow!("{}; {advice}", chain(error.as_ref())),
+        None => error,
+    }
 }

@@ -1,11 +1,25 @@
 //! `hyla doctor`: is everything in order that a job will need? Each line says what was looked at, what was seen and, where
-//! it is not in order, what to do.
+//! it is not in order, what to do. It looks and makes nothing.
+
+mod data;
+mod forge;
+
+use std::time::Duration;
 
 use serde::Serialize;
 
+pub use data::data;
+pub use forge::forge;
+
 use crate::bot::Bot;
 use crate::halt::chain;
+use crate::model::{Model, Settings};
 use crate::sandbox::{Sandbox, Verdict};
+
+/// How long a check may be silent before its user is told what it waits for.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Columns of the first column at least: the longest check of the sandbox.
+const WIDTH: usize = 28;
 
 /// One line.
 #[derive(Debug, Clone, Serialize)]
@@ -18,110 +32,94 @@ pub struct Line {
     pub detail: String,
 }
 
+/// What is done with each line as soon as it is known.
+pub type Show<'a> = dyn FnMut(Line) + Send + 'a;
+
 /// Looks at the sandbox.
-pub async fn sandbox(sandbox: &dyn Sandbox) -> Vec<Line> {
+pub async fn sandbox(sandbox: &dyn Sandbox, show: &mut Show<'_>) {
     let report = sandbox.probe().await;
-    let version =
-        Line { subject: "sandbox".into(), verdict: Verdict::Holds, detail: report.backend };
-    let checks = report.checks.into_iter().map(|check| Line {
-        subject: format!("sandbox: {}", check.name),
-        verdict: check.verdict,
-        detail: check.detail,
-    });
-    std::iter::once(version).chain(checks).collect()
+    show(line("sandbox".into(), Verdict::Holds, report.backend));
+    for check in report.checks {
+        show(line(format!("sandbox: {}", check.name), check.verdict, check.detail));
+    }
 }
 
-/// Looks at the model's server and at every forge and repository.
-pub async fn outside(bot: &Bot) -> Vec<Line> {
-    let mut lines = vec![model(bot).await];
-    if bot.config.forges.is_empty() {
-        let detail =
-            "none is configured: add a section `[forge.NAME]`, as `config/example.toml` shows";
-        lines.push(line("forge".into(), Verdict::Fails, detail.into()));
-    }
-    for (name, forge) in bot.forges() {
-        let subject = format!("forge {name}");
-        match forge.whoami().await {
-            Ok(user) => lines.push(line(
-                subject,
-                Verdict::Holds,
-                format!("the token is of user `{}`", user.login),
-            )),
-            Err(error) => {
-                lines.push(line(subject, Verdict::Fails, chain(&error)));
-                continue;
-            }
-        }
-        let Some(settings) = bot.config.forges.get(name) else { continue };
-        for repository in &settings.repositories {
-            let subject = format!("forge {name}: {repository}");
-            let Ok(repo) = repository.parse() else { continue };
-            lines.push(match forge.repository(&repo).await {
-                Ok(seen) if !seen.can_push => line(
-                    subject,
-                    Verdict::Fails,
-                    "the bot's user may not push; give it write access".into(),
-                ),
-                Ok(seen) if !seen.has_pulls => line(
-                    subject,
-                    Verdict::Fails,
-                    "pull requests are switched off; switch them on in its settings".into(),
-                ),
-                Ok(seen) if seen.archived => line(subject, Verdict::Warns, "it is archived".into()),
-                Ok(seen) => line(
-                    subject,
-                    Verdict::Holds,
-                    format!("work starts from `{}`", seen.default_branch),
-                ),
-                Err(error) => line(subject, Verdict::Fails, chain(&error)),
-            });
-        }
-    }
-    lines
-}
-
-async fn model(bot: &Bot) -> Line {
-    let model = bot.workshop.model.as_ref();
+/// Looks at the model's server. `needed` is the context of a session, in tokens.
+pub async fn model(model: &dyn Model, needed: u64, show: &mut Show<'_>) {
     let subject = format!("model {}", model.name());
-    let needed = bot.config.session.context_tokens;
-    match model.context_window().await {
-        Ok(Some(window)) if window < needed => {
-            let detail =
-                format!("its context is {window} tokens, `session.context_tokens` is {needed}");
-            line(subject, Verdict::Fails, detail)
-        }
+    show(match model.context_window().await {
+        Ok(Some(window)) if window < needed => line(
+            subject,
+            Verdict::Fails,
+            format!(
+                "its context is {window} tokens, `session.context_tokens` is {needed}; start the server with a larger one, or set the key to {window}"
+            ),
+        ),
         Ok(Some(window)) => {
             line(subject, Verdict::Holds, format!("its context is {window} tokens"))
         }
-        Ok(None) => {
-            line(subject, Verdict::Warns, "it answers, but does not tell its context".into())
-        }
+        Ok(None) => line(
+            subject,
+            Verdict::Warns,
+            format!(
+                "it answers, but does not tell its context; make sure that it has the {needed} tokens of `session.context_tokens`"
+            ),
+        ),
         Err(error) => {
-            let next = "start the server, or set `model.endpoint` and `model.name`";
+            let next = error.next(Settings::File);
             line(subject, Verdict::Fails, format!("{}; {next}", chain(&error)))
         }
+    });
+}
+
+/// What is wrong with a configuration that names no forge.
+pub fn no_forge() -> Line {
+    let detail = "none is configured: add a section `[forge.NAME]`, as `config/example.toml` shows";
+    line("forge".into(), Verdict::Fails, detail.into())
+}
+
+/// Tells the log what is not in order with a forge, once at the start: the service does not wait for it.
+pub async fn warn(bot: &Bot) {
+    for (name, client) in bot.forges() {
+        let Some(settings) = bot.config.forges.get(name) else { continue };
+        let mut tell = |line: Line| {
+            if line.verdict != Verdict::Holds {
+                let (subject, detail) = (line.subject, line.detail);
+                tracing::warn!(subject, detail, "not in order; `hyla doctor` looks at everything");
+            }
+        };
+        forge(name, settings, client, &mut tell).await;
     }
+}
+
+/// Waits for a check, and says on what after a while.
+pub async fn patiently<T>(
+    what: &str,
+    check: impl Future<Output = T>,
+    tell: impl FnOnce(String),
+) -> T {
+    tokio::pin!(check);
+    tokio::select! {
+        done = &mut check => return done,
+        () = tokio::time::sleep(PATIENCE) => tell(format!("waiting for {what}")),
+    }
+    check.await
 }
 
 fn line(subject: String, verdict: Verdict, detail: String) -> Line {
     Line { subject, verdict, detail }
 }
 
-/// The lines for people.
-pub fn text(lines: &[Line]) -> String {
-    let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    let mut out = String::new();
-    for line in lines {
-        let mark = match line.verdict {
-            Verdict::Holds => "ok  ",
-            Verdict::Warns => "warn",
-            Verdict::Fails => "FAIL",
-        };
-        let detail = crate::reply::plain(&line.detail);
-        let subject = crate::reply::plain(&line.subject);
-        out.push_str(&format!("{mark}  {subject:width$}  {detail}\n"));
-    }
-    out
+/// A line for people.
+pub fn text(line: &Line) -> String {
+    let mark = match line.verdict {
+        Verdict::Holds => "ok  ",
+        Verdict::Warns => "warn",
+        Verdict::Fails => "FAIL",
+    };
+    let detail = crate::reply::plain(&line.detail);
+    let subject = crate::reply::plain(&line.subject);
+    format!("{mark}  {subject:WIDTH$}  {detail}\n")
 }
 
 /// Whether a job may run.

@@ -4,16 +4,18 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use chrono::{DateTime, Utc};
 
 use crate::checkout::{Base, Mirrors};
 use crate::folder::{Folder, open_way};
+use crate::halt::chain;
 use crate::input::Input;
+use crate::model::Settings;
 use crate::publish::{self, Author};
 use crate::reply;
-use crate::session::Record;
-use crate::workshop::{self, Task, Workshop};
+use crate::session::{self, Record};
+use crate::workshop::{self, Task, Worked, Workshop};
 
 /// Bytes of an issue's file at most.
 const ISSUE_BYTES: u64 = 1 << 20;
@@ -42,17 +44,23 @@ pub enum Outcome {
     Refused,
 }
 
-/// Works on the issue. The session is shown on the standard error stream as it goes; then the patch and the evidence are
-/// printed on the standard output.
+/// Everything that was asked for, found to be in order, before anything is asked of a model.
+pub struct Prepared {
+    task: Task,
+    base: Base,
+    scratch: tempfile::TempDir,
+    _private: tempfile::TempDir,
+}
+
+/// Reads issue and repository, and checks where the results are to go: all that may be wrong and costs no time.
 ///
 /// # Errors
-/// The folder, the model, the sandbox or the disk is not in order.
-pub async fn fix(
-    workshop: &Workshop,
-    options: &Options,
-    now: DateTime<Utc>,
-) -> anyhow::Result<Outcome> {
+/// Says which of them is not in order, and what to do.
+pub async fn prepare(workshop: &Workshop, options: &Options) -> anyhow::Result<Prepared> {
     let (title, body) = issue(&options.issue)?;
+    if let Some(file) = &options.transcript {
+        writable(file)?;
+    }
     let scratch = tempfile::Builder::new()
         .prefix("hyla-fix-")
         .tempdir()
@@ -61,24 +69,42 @@ pub async fn fix(
         tempfile::tempdir_in(scratch.path()).context("cannot make a folder for the work")?;
     open_way(scratch.path(), workshop.owner).context("cannot make a folder for the work")?;
     let mirrors = Mirrors::new(private.path().to_owned());
-    let local = mirrors.adopt_local(&options.repo).await?;
+    let local = mirrors.adopt_local(&options.repo).await.context("cannot use --repo")?;
+    if let Some(branch) = &options.write {
+        publish::check_branch(&options.repo, branch).await.context("cannot use --write")?;
+    }
+    let base = local.base;
+    let repo_file = workshop::repo_file(&base).await??;
+    let instructions = workshop::instructions(&base).await?;
+    let input = Input::of(&title, &body, &workshop.redactor)
+        .with_instructions(instructions, &workshop.redactor);
+    let digest = input.digest(&base.commit);
     if local.has_uncommitted_changes {
         tell(
             "note: the folder has uncommitted changes; the work starts from the last commit and does not see them\n",
         );
     }
-    let base = local.base;
-    let instructions = workshop::instructions(&base).await?;
-    let input = Input::of(&title, &body, &workshop.redactor)
-        .with_instructions(instructions, &workshop.redactor);
-    let digest = input.digest(&base.commit);
-    let repo_file = workshop::repo_file(&base).await??;
     let task = Task { input, digest, repo_file, server_command: None };
-    let folder = Folder::new(scratch.path().join("job"), workshop.owner).make().await?;
-    let outcome = attempt(workshop, options, &task, &base, &folder, now).await;
+    Ok(Prepared { task, base, scratch, _private: private })
+}
+
+/// Works on the issue. The session is shown on the standard error stream as it goes; then the patch and the evidence are
+/// printed on the standard output.
+///
+/// # Errors
+/// The model, the sandbox or the disk is not in order. A patch that was made has been printed even then.
+pub async fn fix(
+    workshop: &Workshop,
+    options: &Options,
+    prepared: Prepared,
+    now: DateTime<Utc>,
+) -> anyhow::Result<Outcome> {
+    let root = prepared.scratch.path().join("job");
+    let folder = Folder::new(root, workshop.owner).make().await?;
+    let outcome = attempt(workshop, options, &prepared, &folder, now).await;
     // Whatever the agent made, it must not outlive the command.
     if let Err(error) = workshop.sandbox.quiet().await {
-        let kept = scratch.keep();
+        let kept = prepared.scratch.keep();
         return Err(error).with_context(|| format!("the folder `{}` stays", kept.display()));
     }
     folder.clear().await.context("cannot remove the workspace")?;
@@ -88,15 +114,40 @@ pub async fn fix(
 async fn attempt(
     workshop: &Workshop,
     options: &Options,
-    task: &Task,
-    base: &Base,
+    prepared: &Prepared,
     folder: &Folder,
     now: DateTime<Utc>,
 ) -> anyhow::Result<Outcome> {
+    let Prepared { task, base, .. } = prepared;
     let mut watch = |record: &Record| tell(&record.to_string());
     let worked = workshop.session(task, base, folder, &mut watch).await;
-    keep(&folder.transcript(), options.transcript.as_deref())?;
-    let worked = worked?;
+    let kept = keep(&folder.transcript(), options.transcript.as_deref());
+    let worked = worked.map_err(told)?;
+    let outcome = deliver(workshop, options, prepared, folder, worked, now).await?;
+    // The patch is worth more than the record of how it came about, so this is said last.
+    kept?;
+    Ok(outcome)
+}
+
+/// A session's error, with what to do where it is the model's.
+fn told(error: workshop::Error) -> anyhow::Error {
+    match &error {
+        workshop::Error::Session(session::Error::Model(model)) => {
+            anyhow!("{}; {}", chain(&error), model.next(Settings::Arguments))
+        }
+        _ => error.into(),
+    }
+}
+
+async fn deliver(
+    workshop: &Workshop,
+    options: &Options,
+    prepared: &Prepared,
+    folder: &Folder,
+    worked: Worked,
+    now: DateTime<Utc>,
+) -> anyhow::Result<Outcome> {
+    let Prepared { task, base, .. } = prepared;
     let patch = workshop.patch(&worked, base, folder).await?;
     if patch.is_empty() {
         say(&format!("No change: {}.\n", worked.ended.reason))?;
@@ -137,14 +188,23 @@ fn shown(patch: &str) -> String {
 /// Title and text of an issue in a file.
 fn issue(file: &Path) -> anyhow::Result<(String, String)> {
     let shown = file.display();
-    let size =
-        std::fs::metadata(file).with_context(|| format!("cannot read the issue `{shown}`"))?.len();
-    if size > ISSUE_BYTES {
+    let found =
+        std::fs::metadata(file).with_context(|| format!("cannot read the issue `{shown}`"))?;
+    if found.is_dir() {
+        bail!("cannot use the issue `{shown}`: it is a folder; name the file with the issue");
+    }
+    if found.len() > ISSUE_BYTES {
+        let size = found.len();
         bail!("cannot use the issue `{shown}`: it has {size} bytes, more than {ISSUE_BYTES}");
     }
     let text = std::fs::read(file).with_context(|| format!("cannot read the issue `{shown}`"))?;
-    let text = String::from_utf8_lossy(&text);
-    let text = text.trim();
+    let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
+    let Some(text) = text else {
+        bail!(
+            "cannot use the issue `{shown}`: it is no text in UTF-8; write a title into its first line and what is wrong below it"
+        );
+    };
+    let text = text.trim_start_matches('\u{feff}').trim();
     let (title, body) = text.split_once('\n').unwrap_or((text, ""));
     let title = title.trim_start_matches('#').trim();
     if title.is_empty() {
@@ -153,6 +213,35 @@ fn issue(file: &Path) -> anyhow::Result<(String, String)> {
         );
     }
     Ok((title.to_owned(), body.trim().to_owned()))
+}
+
+/// Whether the transcript can be kept there. Nothing is made yet.
+fn writable(file: &Path) -> anyhow::Result<()> {
+    let cannot = || {
+        format!(
+            "cannot keep the transcript as `{}`; name a file in a folder that is there and yours",
+            file.display()
+        )
+    };
+    match std::fs::metadata(file) {
+        Ok(found) if found.is_dir() => bail!(
+            "cannot keep the transcript as `{}`: it is a folder; name a file in it",
+            file.display()
+        ),
+        Ok(found) if found.is_file() => {
+            std::fs::OpenOptions::new().append(true).open(file).map(drop).with_context(cannot)
+        }
+        // Something else, such as a terminal, is what the user says that it is.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let folder = match file.parent() {
+                Some(folder) if folder != Path::new("") => folder,
+                Some(_) | None => Path::new("."),
+            };
+            // A file without a name, which is gone with this line.
+            tempfile::tempfile_in(folder).map(drop).with_context(cannot)
+        }
+    }
 }
 
 fn keep(transcript: &Path, wanted: Option<&Path>) -> anyhow::Result<()> {

@@ -139,9 +139,9 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
         | model::Error::Busy { .. } => (Failure::ModelDown, true),
         // The server may have been stopped in the middle of its answer.
         model::Error::Answer { .. } => (Failure::ModelAnswer, true),
-        model::Error::ContextFull { .. } | model::Error::Refused { .. } => {
-            (Failure::ModelAnswer, false)
-        }
+        model::Error::ContextFull { .. }
+        | model::Error::OtherModel { .. }
+        | model::Error::Refused { .. } => (Failure::ModelAnswer, false),
     }
 }
 

@@ -61,11 +61,11 @@ impl std::str::FromStr for Subject {
         let wrong = "an issue is written `FORGE:OWNER/REPO#NUMBER`";
         let (forge, rest) = text.split_once(':').ok_or(wrong)?;
         let (repo, number) = rest.rsplit_once('#').ok_or(wrong)?;
-        Ok(Self {
-            forge: forge.to_owned(),
-            repo: repo.parse().map_err(|_| wrong)?,
-            issue: number.parse().map_err(|_| wrong)?,
-        })
+        let issue = number.parse().map_err(|_| wrong)?;
+        if issue == 0 {
+            return Err("the first issue of a repository is #1");
+        }
+        Ok(Self { forge: forge.to_owned(), repo: repo.parse().map_err(|_| wrong)?, issue })
     }
 }
 

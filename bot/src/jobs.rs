@@ -1,17 +1,48 @@
 //! What `hyla jobs` shows: one line per job for people, or JSON with stable names for scripts.
 
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use crate::job::{End, State};
+use crate::owner;
 use crate::reply;
 use crate::store::Row;
 
-/// A table, newest first. Words that do not fit `width` columns are cut.
-pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
-    if rows.is_empty() {
-        return "no jobs yet: put the label on an issue\n".into();
+/// The database in a data folder, if the service has made it. Nothing is made here.
+///
+/// # Errors
+/// The folder is not there, is none, or cannot be looked into.
+pub fn database(data: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let shown = data.display();
+    let path = data.join("hyla.db");
+    let seen = std::fs::metadata(data).and_then(|found| Ok((found, path.try_exists()?)));
+    match seen {
+        Ok((found, _)) if !found.is_dir() => {
+            bail!("cannot use the data folder `{shown}`: it is no folder; set `data_dir` to one")
+        }
+        Ok((_, exists)) => Ok(exists.then_some(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+            "cannot find the data folder `{shown}`: `hyla serve` makes it; if the service runs, name its configuration with --config"
+        ),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            bail!("cannot use the data folder `{shown}`: it is no folder; set `data_dir` to one")
+        }
+        Err(error) => {
+            let next = owner::advice(data).unwrap_or("run this as the service's user".into());
+            bail!("cannot look into the data folder `{shown}`: {error}; {next}")
+        }
     }
+}
+
+/// Columns at least for what comes next, however little is left.
+const NARROWEST: usize = 40;
+
+/// A table, newest first. What comes next goes on below where it does not fit `width` columns.
+pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
     let mut lines = vec![["JOB", "ISSUE", "STATE", "TRY", "AGE", "WHAT NEXT"].map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
         [
@@ -35,12 +66,32 @@ pub fn table(rows: &[Row], now: DateTime<Utc>, width: usize) -> String {
         for (cell, width) in line.iter().zip(widths) {
             text.push_str(&format!("{cell:width$}  "));
         }
-        text.push_str(line.last().map_or("", String::as_str));
-        let cut: String = text.trim_end().chars().take(width).collect();
-        out.push_str(&cut);
-        out.push('\n');
+        let indent = text.chars().count();
+        let words = line.last().map_or("", String::as_str);
+        for part in wrapped(words, width.saturating_sub(indent).max(NARROWEST)) {
+            out.push_str(format!("{text}{part}").trim_end());
+            out.push('\n');
+            text = " ".repeat(indent);
+        }
     }
     out
+}
+
+/// Lines of at most `width` characters, broken between words; one for no words.
+fn wrapped(words: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split_whitespace() {
+        let last = lines.last_mut().expect("there is always one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// The same as JSON: an array of objects.
@@ -172,6 +223,5 @@ mod tests {
         ];
         insta::assert_snapshot!(table(&rows, now, 100));
         assert_eq!(json(&rows)[2]["state"], "failed(forge_down)");
-        assert!(table(&[], now, 80).contains("label"));
     }
 }

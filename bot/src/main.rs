@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bot::bot::{Bot, check_window, prove, workshop};
+use bot::bot::{Bot, check_window, fits, prove, untold, workshop};
 use bot::clock::{Clock, System};
 use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
+use bot::model::Settings;
 use bot::store::{Store, sqlite::Sqlite};
+use bot::telemetry::Reader;
+use bot::waiting::Watched;
 use bot::worker::Stop;
 use bot::{doctor, fix, jobs, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
@@ -30,7 +33,7 @@ struct Arguments {
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 an error, told on the standard error stream; 2 wrong arguments; 3 no change was \
 made; 4 the gate or another rule refused; 5 `doctor` found something that must be changed.";
 
-/// Columns of a table: as wide as most terminals are today, and no line of a log breaks.
+/// Columns of a table: as wide as most terminals are today.
 const WIDTH: usize = 160;
 
 /// How long work that nothing can stop, such as a fetch, is waited for at the end. What it leaves half done is cleared
@@ -47,7 +50,7 @@ enum Commands {
         after_help = "Example: hyla fix --repo . --issue issue.md --endpoint http://127.0.0.1:8000/v1 --write fix-it"
     )]
     Fix(Fix),
-    /// Work on one issue of a forge, as if its label had been added.
+    /// Work on one issue of a forge, as if its label had been added; jobs that are due already come first.
     #[command(after_help = "Example: hyla run main:acme/app#7")]
     Run {
         /// The issue, as FORGE:OWNER/REPO#NUMBER.
@@ -64,14 +67,17 @@ enum Commands {
     #[command(after_help = "Example: hyla jobs --limit 5 --json")]
     Jobs {
         /// How many.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Look at a model's folder.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
+    )]
     Model(Model),
     /// Show the session of a job.
     #[command(after_help = "Example: hyla transcript 12")]
@@ -111,6 +117,9 @@ struct Fix {
     /// The model's name at that server.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// A file with the key of that server, if it wants one; readable by its owner alone.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Put the change on this new branch of the folder's repository.
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "hyla/fix")]
     write: Option<String>,
@@ -125,10 +134,22 @@ fn main() -> ExitCode {
         return sandbox::child::main();
     }
     let arguments = Arguments::parse();
-    // `fix` shows its session itself.
-    let usual = matches!(arguments.command, Commands::Fix(_)).then(|| "warn".to_owned());
-    if let Err(error) = telemetry::init(config::log_filter().or(usual).as_deref()) {
-        return told(&anyhow::Error::from(error).context("cannot use the filter in `HYLA_LOG`"));
+    let reader = match &arguments.command {
+        Commands::Serve => Reader::Service,
+        Commands::Run { .. } => Reader::Watcher,
+        // `fix` shows its session itself.
+        Commands::Fix(_)
+        | Commands::Doctor { .. }
+        | Commands::Jobs { .. }
+        | Commands::Model(_)
+        | Commands::Transcript { .. } => Reader::Person,
+    };
+    let filter = config::log_filter();
+    if let Err(error) = telemetry::init(filter.as_deref(), reader) {
+        let filter = filter.unwrap_or_default();
+        return told(&anyhow::Error::from(error).context(format!(
+            "cannot use `HYLA_LOG={filter}`; set it to error, warn, info, debug or trace"
+        )));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -137,6 +158,11 @@ fn main() -> ExitCode {
     let done = runtime.block_on(run(arguments));
     runtime.shutdown_timeout(LEFT_BEHIND);
     done.unwrap_or_else(|error| told(&error))
+}
+
+#[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
+fn note(words: String) {
+    eprintln!("{words}");
 }
 
 #[expect(clippy::print_stderr, reason = "this is where the command speaks to its user")]
@@ -164,6 +190,11 @@ async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
     let (bot, secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     check_window(bot.workshop.model.as_ref(), &bot.config).await?;
+    // A forge that is down is waited for; one that is not in order should be known before the first job.
+    tokio::spawn({
+        let bot = Arc::clone(&bot);
+        async move { doctor::warn(&bot).await }
+    });
     serve::serve(bot, &secrets, quit()).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -172,7 +203,7 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     // A folder needs no forge, so it needs no configuration either.
     let mut config = if file.exists() { config::load(file)? } else { Config::default() };
     if let Some(endpoint) = arguments.endpoint {
-        config.model.endpoint = config::address(&endpoint)
+        config.model.endpoint = config::endpoint(&endpoint)
             .map_err(|reason| anyhow::anyhow!("cannot use --endpoint: {reason}"))?;
         config.model.key = None;
     }
@@ -180,21 +211,39 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
         config.model.name = name;
     }
     config.forges.clear();
-    let secrets = config.secrets(file)?;
-    let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
-    prove(workshop.sandbox.as_ref()).await?;
-    workshop.model.context_window().await.with_context(|| {
-        format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
-    })?;
-    check_window(workshop.model.as_ref(), &config).await?;
+    let mut secrets = config.secrets(file)?;
+    if let Some(file) = arguments.key_file {
+        let key = config::SecretRef::File(std::path::absolute(file)?);
+        let key =
+            key.read().map_err(|reason| anyhow::anyhow!("cannot use --key-file: {reason}"))?;
+        secrets.model = Some(key);
+    }
+    let mut workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
+    let silence = config.model.idle_timeout;
+    workshop.model = Arc::new(Watched { model: workshop.model, silence });
     let options = fix::Options {
         repo: arguments.repo,
         issue: arguments.issue,
         write: arguments.write,
         transcript: arguments.transcript,
     };
+    let work = async {
+        let prepared = fix::prepare(&workshop, &options).await?;
+        prove(workshop.sandbox.as_ref()).await?;
+        let what = format!("the model's server at `{}`", config.model.endpoint);
+        let window = doctor::patiently(&what, workshop.model.context_window(), note).await;
+        let needed = config.session.context_tokens;
+        match window {
+            Ok(Some(window)) => fits(window, needed)?,
+            Ok(None) => note(format!("note: {}", untold(needed))),
+            Err(error) => {
+                anyhow::bail!("{}; {}", chain(&error), error.next(Settings::Arguments))
+            }
+        }
+        fix::fix(&workshop, &options, prepared, System.now()).await
+    };
     let outcome = tokio::select! {
-        outcome = fix::fix(&workshop, &options, System.now()) => outcome?,
+        outcome = work => outcome?,
         () = quit() => anyhow::bail!("stopped; nothing was written"),
     };
     Ok(match outcome {
@@ -205,9 +254,22 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
+    let config = config::load(file)?;
+    let Some(forge) = config.forges.get(&issue.forge) else {
+        let names: Vec<&str> = config.forges.keys().map(String::as_str).collect();
+        let (shown, names) = (file.display(), names.join("`, `"));
+        anyhow::bail!("no forge is called `{}` in `{shown}`; it has `{names}`", issue.forge)
+    };
+    if !forge.allows(&issue.repo.to_string()) {
+        let (repo, name) = (&issue.repo, &issue.forge);
+        anyhow::bail!("`{repo}` is not worked on; add it to `forge.{name}.repositories`")
+    }
     let (bot, _secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     let now = bot.clock.now();
+    if bot.store.next_due().await?.is_some_and(|due| due <= now) {
+        note("other jobs are due and come first; `hyla jobs` lists them".into());
+    }
     let key = bot::job::key(&issue, &Ask::Command { at: now.timestamp() });
     let job = bot.store.ask(&issue, &key, now).await?;
     let worker = bot.worker(format!("{}-run", std::process::id()));
@@ -223,7 +285,8 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
             parked.context("the job did not park in time")??
         }
     };
-    say(&reply::lines(&format!("{}\n{}\n", ended.person, ended.next)))?;
+    let next = reply::next_at_a_terminal(&ended);
+    say(&reply::lines(&format!("{}\n{next}\n", ended.person)))?;
     Ok(match ended.outcome {
         Outcome::DraftPr => ExitCode::SUCCESS,
         Outcome::NoFix(_) => ExitCode::from(3),
@@ -233,30 +296,52 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let (bot, _secrets) = open(file).await?;
-    let mut lines = doctor::sandbox(bot.workshop.sandbox.as_ref()).await;
-    lines.extend(doctor::outside(&bot).await);
-    say(&if json {
-        format!("{:#}\n", serde_json::to_value(&lines)?)
-    } else {
-        doctor::text(&lines)
-    })?;
+    let config = config::load(file)?;
+    let secrets = config.secrets(file)?;
+    let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
+    let forges = bot::bot::forges(&config, &secrets)?;
+    let mut lines = Vec::new();
+    let mut show = |line: doctor::Line| {
+        if !json {
+            // Whoever closed the terminal reads the exit code.
+            let _ = say(&doctor::text(&line));
+        }
+        lines.push(line);
+    };
+    show(doctor::data(&config.data_dir));
+    doctor::sandbox(workshop.sandbox.as_ref(), &mut show).await;
+    let model = doctor::model(workshop.model.as_ref(), config.session.context_tokens, &mut show);
+    doctor::patiently(&format!("the model's server at `{}`", config.model.endpoint), model, note)
+        .await;
+    if forges.is_empty() {
+        show(doctor::no_forge());
+    }
+    for (name, settings) in &config.forges {
+        let Some(forge) = forges.get(name) else { continue };
+        let looked = doctor::forge(name, settings, forge.as_ref(), &mut show);
+        doctor::patiently(&format!("the forge at `{}`", settings.url), looked, note).await;
+    }
+    if json {
+        say(&format!("{:#}\n", serde_json::to_value(&lines)?))?;
+    }
     Ok(if doctor::is_sound(&lines) { ExitCode::SUCCESS } else { ExitCode::from(5) })
 }
 
 async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let database = config.data_dir.join("hyla.db");
     // Looking makes nothing: a database appears when the service first runs.
-    let rows = match database.exists() {
-        true => Sqlite::open(&database).await?.jobs(limit).await?,
-        false => Vec::new(),
+    let rows = match jobs::database(&config.data_dir)? {
+        Some(database) => Sqlite::open(&database).await?.jobs(limit).await?,
+        None => Vec::new(),
     };
-    say(&if json {
-        format!("{:#}\n", jobs::json(&rows))
+    if json {
+        say(&format!("{:#}\n", jobs::json(&rows)))?;
+    } else if rows.is_empty() {
+        let folder = config.data_dir.display();
+        say(&format!("no jobs yet in `{folder}`: put the label on an issue\n"))?;
     } else {
-        jobs::table(&rows, System.now(), WIDTH)
-    })?;
+        say(&jobs::table(&rows, System.now(), WIDTH))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

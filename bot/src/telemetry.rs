@@ -1,31 +1,51 @@
-//! Log lines on the standard error stream: for people on a terminal, as JSON elsewhere.
+//! Log lines on the standard error stream: for people on a terminal and in commands, as JSON for whoever collects a
+//! service's log.
 
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Everything at `info`, but libraries that log headers, statements or bodies only when they warn.
-const DEFAULT: &str = "info,hyper=warn,reqwest=warn,sqlx=warn,h2=warn,rustls=warn";
+/// Libraries that log headers, statements or bodies only when they warn.
+const LIBRARIES: &str = "hyper=warn,reqwest=warn,sqlx=warn,h2=warn,rustls=warn";
+
+/// Who reads the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Whoever keeps the service's log.
+    Service,
+    /// Somebody who waits for the job of one command.
+    Watcher,
+    /// Somebody who wants a command's result, and besides only what is not in order.
+    Person,
+}
 
 /// Starts logging, once per process. `filter` is what the operator set.
 ///
 /// # Errors
 /// The filter makes no sense; the text says where.
-pub fn init(filter: Option<&str>) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = match filter {
-        // A library named by the operator overrides; one that is not stays quiet.
-        Some(filter) => EnvFilter::try_new(format!("{DEFAULT},{filter}"))?,
-        None => EnvFilter::try_new(DEFAULT)?,
+pub fn init(
+    filter: Option<&str>,
+    reader: Reader,
+) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let usual = match reader {
+        Reader::Service | Reader::Watcher => "info",
+        Reader::Person => "warn",
     };
+    // A library named by the operator overrides; one that is not stays quiet.
+    let more = filter.map(|filter| format!(",{filter}")).unwrap_or_default();
+    let filter = EnvFilter::try_new(format!("{usual},{LIBRARIES}{more}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_span_events(FmtSpan::NONE);
-    if std::io::stderr().is_terminal() {
-        lines.compact().init()
-    } else {
-        lines.json().init()
+    match reader {
+        Reader::Service if std::io::stderr().is_terminal() => lines.compact().init(),
+        Reader::Service => lines.json().init(),
+        Reader::Watcher | Reader::Person => {
+            let is_terminal = std::io::stderr().is_terminal();
+            lines.compact().without_time().with_target(false).with_ansi(is_terminal).init();
+        }
     }
     Ok(())
 }

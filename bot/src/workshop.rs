@@ -275,10 +275,10 @@ impl Worked {
         let ended = &self.ended;
         let elapsed = Duration::from_secs(ended.elapsed.as_secs().max(1));
         format!(
-            "{} took {} turns and {} tool calls in {}; {}",
+            "{} took {} and {} in {}; {}",
             crate::reply::code_span(model),
-            ended.turns,
-            ended.calls,
+            crate::reply::count(ended.turns, "turn"),
+            crate::reply::count(ended.calls, "tool call"),
             humantime::format_duration(elapsed),
             ended.reason
         )

@@ -12,7 +12,7 @@ use crate::{
 
 /// A key and what is wrong with it.
 type Wrong = (String, String);
-type Checked = Result<(), Wrong>;
+pub(crate) type Checked = Result<(), Wrong>;
 
 /// Bytes of the memory page; anything below cannot hold a program.
 const SMALLEST_BYTES: u64 = 4096;
@@ -69,6 +69,11 @@ fn forge(name: &str, forge: &Forge) -> Checked {
         "a forge's name stands in its webhook address: use small letters, digits and `-`",
     )?;
     address(&forge.url, &key("url"))?;
+    need(
+        !forge.url.path().trim_end_matches('/').ends_with("/api/v1"),
+        &key("url"),
+        "it ends with `/api/v1`; drop that, the bot adds it by itself",
+    )?;
     if let Some(url) = &forge.public_url {
         address(url, &key("public_url"))?;
     }
@@ -110,7 +115,7 @@ fn forge(name: &str, forge: &Forge) -> Checked {
     positive(forge.timeout, &key("timeout"))
 }
 
-fn address(url: &Url, key: &str) -> Checked {
+pub(crate) fn address(url: &Url, key: &str) -> Checked {
     crate::address::check(url).map_err(|reason| (key.to_owned(), reason.to_owned()))
 }
 

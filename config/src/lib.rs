@@ -27,7 +27,7 @@ pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
 pub use gate::{BadPattern, Gate, Protected};
 pub use load::{Error, load, parse};
-pub use model::Model;
+pub use model::{Model, endpoint};
 pub use publish::Publish;
 pub use queue::Queue;
 pub use repo::{RepoFile, parse_repo_file};

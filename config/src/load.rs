@@ -44,10 +44,12 @@ pub fn load(file: &Path) -> Result<Config, Error> {
 /// Names file, key and reason.
 pub fn parse(file: &Path, text: &str) -> Result<Config, Error> {
     let config: Config = parse_toml(file, text)?;
-    crate::check::config(&config).map_err(|(key, reason)| Error {
-        file: file.into(),
-        key,
-        reason,
+    crate::check::config(&config).map_err(|(key, reason)| {
+        let reason = match written(text, &key) {
+            Some(value) if !reason.contains(&value) => format!("{reason}, and is `{value}`"),
+            Some(_) | None => reason,
+        };
+        Error { file: file.into(), key, reason }
     })?;
     Ok(config)
 }
@@ -72,10 +74,75 @@ pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
     let source = toml::Deserializer::parse(text).map_err(|error| whole(&error))?;
     serde_path_to_error::deserialize(source).map_err(|error| {
         let key = error.path().to_string();
-        Error {
-            file: file.into(),
-            key: if key == "." { String::new() } else { key },
-            reason: at(error.inner()),
+        let mut reason = at(error.inner());
+        // An address that cannot be read is quoted, with the password that may be in it.
+        if reason.contains('@') {
+            reason.truncate(reason.find(": \"").unwrap_or(reason.len()));
         }
+        // The parsers of addresses do not say what they were given.
+        if let Some(value) = written(text, &key).filter(|value| !reason.contains(value)) {
+            reason = format!("{reason}: `{value}`");
+        }
+        if let Some(form) = form(&key, error.inner().message()) {
+            reason = format!("{reason}; {form}");
+        }
+        Error { file: file.into(), key: if key == "." { String::new() } else { key }, reason }
     })
+}
+
+/// The value of a key as it stands in the text, if it is a plain one and no secret can be in it.
+fn written(text: &str, key: &str) -> Option<String> {
+    let is_closed = |part: &str| matches!(part, "token" | "webhook_secrets" | "key" | "env");
+    if key.split(['.', '[']).any(is_closed) {
+        return None;
+    }
+    let mut table: toml::Table = text.parse().ok()?;
+    let mut parts = key.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let value = table.remove(part)?;
+        if parts.peek().is_none() {
+            let shown = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
+                    value.to_string()
+                }
+                toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
+                    return None;
+                }
+            };
+            // An address may hold a password.
+            let is_fit = (1..=200).contains(&shown.len()) && !shown.contains('@');
+            return (is_fit && !shown.contains(char::is_control)).then_some(shown);
+        }
+        let toml::Value::Table(inner) = value else { return None };
+        table = inner;
+    }
+    None
+}
+
+/// What a right value looks like, for a key or for what its parser expected.
+fn form(key: &str, message: &str) -> Option<&'static str> {
+    let own = match key.rsplit('.').next().unwrap_or(key) {
+        "listen" => Some("write an address and a port, such as \"127.0.0.1:8474\""),
+        "url" | "public_url" => Some("write it such as \"https://git.example.org\""),
+        "endpoint" => Some(crate::model::ENDPOINT),
+        _ => None,
+    };
+    let (_, expected) = message.rsplit_once("expected ").unwrap_or_default();
+    let by_type = || {
+        Some(match expected.split([' ', ',']).next()? {
+            "usize" | "u32" | "u64" => "write a whole number, such as 4",
+            "f32" => "write a number, such as 0.6",
+            "a" if expected.starts_with("a duration") => {
+                "write it with a unit, such as \"90s\", \"10m\" or \"2h\""
+            }
+            "a" if expected.starts_with("a boolean") => "write true or false",
+            "a" if expected.starts_with("a sequence") => "write a list, such as [\"a\", \"b\"]",
+            "a" if expected.starts_with("a string") => "write a text in quotes, such as \"a\"",
+            "a" if expected.starts_with("a map") => "write a table, such as { NAME = \"value\" }",
+            "path" => "write a path in quotes, such as \"/opt/tools\"",
+            _ => return None,
+        })
+    };
+    own.or_else(by_type)
 }

@@ -37,6 +37,19 @@ pub struct Model {
     pub retry_after_limit: Duration,
 }
 
+/// What an endpoint looks like.
+pub(crate) const ENDPOINT: &str = "write it up to and with /v1, such as http://127.0.0.1:8000/v1";
+
+/// The base address of a model's server, as a person writes it.
+///
+/// # Errors
+/// It is none; the text shows one.
+pub fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|_| ENDPOINT.to_owned())?;
+    crate::check::address(&url, "").map_err(|(_, reason)| format!("{reason}; {ENDPOINT}"))?;
+    Ok(url)
+}
+
 impl Default for Model {
     fn default() -> Self {
         Self {

@@ -70,7 +70,11 @@ fn place(path: &Path) -> Result<PathBuf, String> {
 fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("cannot read the secret in `{shown}`: {error}");
-    let mode = std::fs::metadata(path).map_err(cannot)?.permissions().mode();
+    let found = std::fs::metadata(path).map_err(cannot)?;
+    if found.is_dir() {
+        return Err(format!("cannot read the secret in `{shown}`: it is a folder; name the file"));
+    }
+    let mode = found.permissions().mode();
     if mode & 0o007 != 0 {
         return Err(format!(
             "the secret in `{shown}` can be read or changed by every user of this machine (mode {:03o}); run `chmod 600 {shown}`",

@@ -72,6 +72,7 @@ fn an_error_names_file_key_and_reason() {
         ("\"gitea\"", "\"gitlab\"", "`gitea` or `forgejo`"),
         ("https://git.example", "https://git.example/?a=b", "no user"),
         ("[{ env = \"W\" }]", "[]", "one secret"),
+        ("git.example\"", "git.example/git/api/v1/\"", "drop that"),
         ("acme/app\"", "acme/app\", \"Acme/App\"", "twice"),
         ("acme/app", "acme", "owner/name"),
         ("forge.main", "forge.\"a b\"", "small letters"),
@@ -79,6 +80,44 @@ fn an_error_names_file_key_and_reason() {
     for (from, to, reason) in cases {
         let error = error(&FORGE.replace(from, to));
         assert!(error.contains(reason), "{to:?} gave {error:?}");
+    }
+}
+
+#[test]
+fn an_error_shows_the_value_and_a_right_form() {
+    let cases = [
+        ("[server]\nlisten = \"localhost:8474\"", "`localhost:8474`", "\"127.0.0.1:8474\""),
+        ("[server]\nlisten = 8474", "`8474`", "\"127.0.0.1:8474\""),
+        ("[queue]\nlease = 60", "`60`", "\"90s\""),
+        ("[queue]\nlease = \"soon\"", "\"soon\"", "\"90s\""),
+        ("[queue]\nlease = \"1s\"", "`1s`", "at least 3s"),
+        ("[queue]\nworkers = \"two\"", "\"two\"", "a whole number"),
+        ("[queue]\nworkers = -1", "`-1`", "a whole number"),
+        ("[queue]\nworkers = 65", "`65`", "from 1 to 64"),
+        ("[session]\ntop_p = \"high\"", "\"high\"", "such as 0.6"),
+        ("[session]\nthinking = \"yes\"", "\"yes\"", "true or false"),
+        ("[session]\nprofile = 7", "`7`", "in quotes"),
+        ("[sandbox]\nread_only = \"/opt\"", "\"/opt\"", "write a list"),
+        ("[sandbox]\nbackend = \"docker\"", "`docker`", "`auto`"),
+        ("[sandbox]\nenv = 1", "`1`", "write a table"),
+        ("[publish]\nauthor_name = 1", "`1`", "text in quotes"),
+        ("[model]\nendpoint = \"localhost:8000/v1\"", "`localhost:8000/v1`", "http"),
+        ("[model]\nendpoint = \"127.0.0.1:8000/v1\"", "\"127.0.0.1:8000/v1\"", "http://127"),
+        ("data_dir = \"data\"", "`data`", "absolute"),
+    ];
+    for (text, value, form) in cases {
+        let error = error(text);
+        assert!(error.contains(value) && error.contains(form), "{text:?} gave {error:?}");
+    }
+    for text in [
+        "[model]\nendpoint = \"http://a:hush@x/v1\"",
+        "[model]\nendpoint = \"a:hush@x/v1\"",
+        "[model]\nendpoint = \"//a:hush@x/v1\"",
+        "[sandbox.env]\nMY_TOKEN = \"hush\"",
+        "[model]\nkey = true",
+    ] {
+        let error = error(text);
+        assert!(!error.contains("hush") && !error.contains("`true`:"), "{text:?} gave {error:?}");
     }
 }
 
@@ -164,6 +203,7 @@ fn secrets_are_read_once_and_never_printed() {
         (&empty, "is empty"),
         (&lines, "more than one line"),
         (&missing, "cannot read"),
+        (&folder.path().display().to_string(), "is a folder; name the file"),
     ] {
         let error = at(token, &[&one]).1.unwrap_err().to_string();
         assert!(

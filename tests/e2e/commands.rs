@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bot::forge::Permission;
+use bot::job::RepoName;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tests::forge::{Dialect, FakeForge, Fault, Matcher};
@@ -109,8 +110,17 @@ async fn fix_says_what_to_do_about_a_folder_an_issue_or_a_server_that_is_not_in_
         (&no_repository, &issue, url.as_str(), MODEL, 1, "git init"),
         (&good, &blank, url.as_str(), MODEL, 1, "title"),
         (&good, &"/no/such/file".to_owned(), url.as_str(), MODEL, 1, "cannot read the issue"),
-        (&good, &issue, none, MODEL, 1, "start the model's server"),
-        (&good, &issue, url.as_str(), "other", 1, "serves no model called `other`"),
+        (&good, &issue, none, MODEL, 1, "or name another with --endpoint"),
+        (&good, &issue, "localhost:18100/v1", MODEL, 2, "such as http://127.0.0.1:8000/v1"),
+        (&good, &issue, "127.0.0.1:18100/v1", MODEL, 2, "such as http://127.0.0.1:8000/v1"),
+        (
+            &good,
+            &issue,
+            url.as_str(),
+            "other",
+            1,
+            "serves no model called `other`, but recording; name one with --model",
+        ),
         (&good, &issue, small.as_str(), MODEL, 1, "context of 4096 tokens"),
         (&good, &issue, url.as_str(), MODEL, 3, ""),
     ] {
@@ -120,6 +130,111 @@ async fn fix_says_what_to_do_about_a_folder_an_issue_or_a_server_that_is_not_in_
         assert_eq!(ran.code, Some(code), "{words}: {}", ran.stderr);
         assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
     }
+}
+
+#[tokio::test]
+async fn fix_checks_what_it_was_given_before_it_asks_the_model() {
+    let folder = folder();
+    git(folder.path(), &["branch", "hyla/fix"]);
+    let repo = folder.path().display().to_string();
+    let noise = folder.path().join("noise");
+    std::fs::write(&noise, [0x9f, 0x00, 0xff, 0x0a, 0xc3]).expect("it is ours");
+    let noise = noise.display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    for (repo, issue, more, words) in [
+        ("nope", issue.as_str(), vec![], "cannot open the folder `nope`"),
+        (&repo, &noise, vec![], "no text in UTF-8"),
+        (&repo, &repo, vec![], "it is a folder"),
+        (&repo, &issue, vec!["--transcript", "/nope/t.jsonl"], "`/nope/t.jsonl`"),
+        (&repo, &issue, vec!["--transcript", &repo], "it is a folder"),
+        (&repo, &issue, vec!["--write", "main"], "`main`: it exists already"),
+        (&repo, &issue, vec!["--write", "main/x"], "beside `main`"),
+        (&repo, &issue, vec!["--write", "hyla"], "beside `hyla/fix`"),
+        (&repo, &issue, vec!["--write", "bad name.."], "such as `hyla/fix`"),
+        (&repo, &issue, vec!["--write"], "git branch -D hyla/fix"),
+    ] {
+        let mut arguments =
+            vec!["fix", "--endpoint", "http://127.0.0.1:9/v1", "--repo", repo, "--issue", issue];
+        arguments.extend(more);
+        let ran = hyla(&arguments).await;
+        assert_eq!(ran.code, Some(1), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("model"), "{words}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn fix_prints_the_patch_even_if_the_transcript_cannot_be_kept() {
+    let server = ModelServer::start(demo_recording()).await.expect("it starts");
+    let folder = folder();
+    let repo = folder.path().display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let url = server.url();
+    let arguments =
+        ["fix", "--repo", &repo, "--issue", &issue, "--endpoint", &url, "--model", MODEL];
+    // Every write to it fails as on a full disk.
+    let more = ["--write", "night", "--transcript", "/dev/full"];
+    let ran = hyla(&[&arguments[..], &more].concat()).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stdout.contains("+++ b/hours.py") && ran.stdout.contains("branch `night`"));
+    assert!(ran.stderr.contains("cannot keep the transcript as `/dev/full`"), "{}", ran.stderr);
+}
+
+/// A model's server that wants the key `k-123`, has no list of models, and is silent until it is asked twice.
+async fn strict_server() -> String {
+    use axum::http::{HeaderMap, StatusCode};
+    let models = |headers: HeaderMap| async move {
+        match headers.get("authorization").map(|value| value.as_bytes() == b"Bearer k-123") {
+            Some(true) => (StatusCode::NOT_FOUND, "{}"),
+            Some(false) | None => (StatusCode::UNAUTHORIZED, r#"{"error": "no key"}"#),
+        }
+    };
+    let page = || async { axum::response::Html("<html>a page</html>") };
+    let router = axum::Router::new()
+        .route("/v1/models", axum::routing::get(models))
+        .route("/v1/chat/completions", axum::routing::post(std::future::pending::<&str>))
+        .fallback(page);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn fix_says_what_it_waits_for_and_which_key_is_missing() {
+    let server = strict_server().await;
+    let folder = folder();
+    let repo = folder.path().display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "k-123\n").expect("it is ours");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, mode).expect("it is ours");
+    let key = key.display().to_string();
+    let config = folder.path().join("hyla.toml");
+    std::fs::write(&config, "[model]\nidle_timeout = \"7s\"\n").expect("it is ours");
+    let config = config.display().to_string();
+    let url = format!("{server}/v1");
+    let start = ["fix", "--config", &config, "--repo", &repo, "--issue", &issue, "--endpoint"];
+
+    let ran = hyla(&[&start[..], &[&url]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("with --key-file"), "{}", ran.stderr);
+    let ran = hyla(&[&start[..], &[&format!("{server}/ui")]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("it is a web page"), "{}", ran.stderr);
+    let ran = hyla(&[&start[..], &[&url, "--key-file", &repo]].concat()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("name the file"), "{}", ran.stderr);
+
+    let ran = hyla(&[&start[..], &[&url, "--key-file", &key]].concat()).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for words in [
+        "note: the model's server does not tell its context; make sure that it has 131072 tokens",
+        "waiting for the model for 5 s; it is given up after 7s of silence",
+        "start the model's server, or name another with --endpoint",
+    ] {
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("{\"timestamp\""), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("k-123"), "{}", ran.stderr);
 }
 
 /// A forge with a repository and a configuration for it.
@@ -231,9 +346,11 @@ async fn a_service_that_ends_leaves_no_process_and_the_next_one_finishes_the_job
 }
 
 async fn ended_by(signal: Signal) {
+    // Another run of the tests on this machine has another number.
+    let words = format!("sleep {}", 100_000 + std::process::id());
     let sleep = Call {
         name: "Bash".into(),
-        arguments: r#"{"command": "setsid sleep 4720 & sleep 4720"}"#.into(),
+        arguments: format!(r#"{{"command": "setsid {words} & {words}"}}"#),
     };
     let mut recording = demo_recording();
     recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
@@ -255,11 +372,11 @@ async fn ended_by(signal: Signal) {
     let (title, body) = demo_issue();
     let ann = outside.forge.person("ann");
     let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
-    until("the agent sleeps", || lives("sleep 4720")).await;
+    until("the agent sleeps", || lives(&words)).await;
 
     send(&first, signal);
     first.wait().await.expect("it is ours");
-    until("the agent is dead", || !lives("sleep 4720")).await;
+    until("the agent is dead", || !lives(&words)).await;
     let mut second = serve();
     until("the draft is announced", || {
         let comments = outside.forge.comments(&repo, issue);
@@ -282,13 +399,35 @@ async fn run_works_on_one_issue_without_a_label() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.contains("The draft is ready"), "{}", ran.stdout);
     assert!(outside.forge.pulls(&repo)[0].body.contains("asked by an operator"));
-    let wrong = hyla(&["run", "--config", &outside.file, "acme/hours#1"]).await;
-    assert!(
-        wrong.code == Some(2) && wrong.stderr.contains("FORGE:OWNER/REPO#NUMBER"),
-        "{}",
-        wrong.stderr
-    );
+    assert!(!ran.stderr.contains("{\"timestamp\""), "{}", ran.stderr);
+    for (subject, code, words) in [
+        ("acme/hours#1", 2, "FORGE:OWNER/REPO#NUMBER"),
+        ("main:acme/hours#0", 2, "the first issue of a repository is #1"),
+        ("other:acme/hours#1", 1, "it has `main`"),
+        ("main:acme/other#1", 1, "add it to `forge.main.repositories`"),
+    ] {
+        let wrong = hyla(&["run", "--config", &outside.file, subject]).await;
+        assert_eq!(wrong.code, Some(code), "{subject}: {}", wrong.stderr);
+        assert!(wrong.stderr.contains(words), "{subject}: {}", wrong.stderr);
+    }
+    outside.forge.person("ann").close(&repo, issue).await;
+    let subject = format!("main:acme/hours#{issue}");
+    let ended = hyla(&["run", "--config", &outside.file, &subject]).await;
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("label"), "{}", ended.stdout);
     outside.forge.assert_clean();
+}
+
+/// What the doctor does not like, as `VERDICT SUBJECT DETAIL`, and its exit code.
+async fn complaints(file: &str) -> (Option<i32>, Vec<String>) {
+    let ran = hyla(&["doctor", "--config", file, "--json"]).await;
+    let lines: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let word = |line: &serde_json::Value, key: &str| line[key].as_str().unwrap_or("").to_owned();
+    let lines = lines.as_array().expect("it is a list").iter();
+    let found = lines
+        .filter(|line| line["verdict"] != "holds" && line["subject"] != "sandbox: memory-limit")
+        .map(|line| ["verdict", "subject", "detail"].map(|key| word(line, key)).join(" "));
+    (ran.code, found.collect())
 }
 
 #[tokio::test]
@@ -365,19 +504,163 @@ async fn run_leaves_a_pull_request_alone() {
 #[tokio::test]
 async fn doctor_names_what_is_out_of_order() {
     let outside = outside().await;
+    let repo: RepoName = "acme/hours".parse().expect("that is a name");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&outside.file).expect("it is ours");
+        std::fs::write(&outside.file, text.replace(from, to)).expect("it is ours");
+    };
+
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(0) && found.len() == 1, "{found:?}");
+    assert!(found[0].starts_with("warns forge main: acme/hours it has no label `hyla`"));
+    outside.forge.add_label(&repo, "hyla");
     let sound = hyla(&["doctor", "--config", &outside.file]).await;
     assert_eq!(sound.code, Some(0), "{}{}", sound.stdout, sound.stderr);
+    assert!(!outside.folder.path().join("data").exists(), "the doctor looks and makes nothing");
+
+    let old = r#"{"version": "1.20.3+gitea-1.20.3"}"#.to_owned();
+    let fault = Fault::Status { status: 200, body: old, headers: vec![] };
+    outside.forge.fault(Matcher::new("GET", "/api/v1/version"), fault, 1);
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("`1.20.3+gitea-1.20.3` is too old"), "{found:?}");
+
+    change("[\"acme/hours\"]", "[]");
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("`forge.main.repositories` is empty"), "{found:?}");
+    change("repositories = []", "repositories = [\"acme/hours\", \"acme/nope\"]");
+    let (code, found) = complaints(&outside.file).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("check its name in `forge.main.repositories`"), "{found:?}");
+    change(", \"acme/nope\"", "");
+
+    let url = outside.forge.url().to_string();
+    for (status, body, words) in [
+        (401, "{}", "make a new token for the bot's user and put it into the file"),
+        (403, "{}", "`write:repository`, `write:issue` and `read:user`"),
+        (404, "{}", "check `forge.main.url`"),
+        (200, "<html>", "any proxy or login page"),
+    ] {
+        let headers = match body {
+            "<html>" => vec![("content-type".to_owned(), "text/html".to_owned())],
+            _ => vec![],
+        };
+        let fault = Fault::Status { status, body: body.to_owned(), headers };
+        outside.forge.fault(Matcher::new("GET", "/api/v1/user"), fault, 1);
+        let (code, found) = complaints(&outside.file).await;
+        assert!(code == Some(5) && found.len() == 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("fails forge main `{url}`: ")), "{found:?}");
+        assert!(found[0].contains(words), "{found:?}");
+    }
+    outside.forge.fault(Matcher::new("GET", "/api/v1/user"), Fault::Hang, 1);
+    let slow = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(slow.stderr.contains(&format!("waiting for the forge at `{url}`")), "{}", slow.stderr);
     std::fs::write(outside.folder.path().join("token"), "not-a-token-of-the-forge")
         .expect("it is ours");
-    let wrong = hyla(&["doctor", "--config", &outside.file, "--json"]).await;
-    assert_eq!(wrong.code, Some(5));
-    let lines: serde_json::Value = serde_json::from_str(&wrong.stdout).expect("it is JSON");
-    let failed: Vec<&serde_json::Value> = lines
-        .as_array()
-        .expect("it is a list")
-        .iter()
-        .filter(|line| line["verdict"] == "fails")
-        .collect();
-    assert!(failed.len() == 1 && failed[0]["subject"] == "forge main", "{failed:?}");
+    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(wrong.code == Some(5) && wrong.stdout.contains("FAIL  forge main"), "{}", wrong.stdout);
     assert!(!wrong.stdout.contains("not-a-token"), "{}", wrong.stdout);
+    change(&url, "http://127.0.0.1:9/");
+    let (_, found) = complaints(&outside.file).await;
+    assert!(found[0].contains("`http://127.0.0.1:9/`") && found[0].contains("start the forge"));
+    change("timeout = \"5s\"", "timeout = \"5s\"\n[sandbox]\nread_only = [\"/nope\"]");
+    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
+    assert!(wrong.stderr.contains("`/nope` does not exist"), "{}", wrong.stderr);
+    outside.forge.assert_clean();
+}
+
+#[tokio::test]
+async fn doctor_sees_that_asks_in_an_organisation_would_be_refused() {
+    let forge = FakeForge::start(Dialect::Gitea127).await;
+    forge.add_organization("acme");
+    let repo = forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
+    forge.add_user("hyla", Permission::None);
+    forge.set_permission(&repo, "hyla", Permission::Write);
+    forge.add_label(&repo, "hyla");
+    let model = ModelServer::start(Recording::default()).await.expect("it starts");
+    let folder = way();
+    let token = forge.token_for("hyla");
+    let file = folder.path().join("hyla.toml");
+    std::fs::write(&file, configuration(folder.path(), &forge, &model.url(), &token))
+        .expect("it is ours");
+    let (code, found) = complaints(&file.display().to_string()).await;
+    assert!(code == Some(5) && found.len() == 1, "{found:?}");
+    assert!(found[0].contains("make it an administrator of the repository"), "{found:?}");
+    forge.set_permission(&repo, "hyla", Permission::Admin);
+    let (code, found) = complaints(&file.display().to_string()).await;
+    assert!(code == Some(0) && found.is_empty(), "{found:?}");
+    forge.assert_clean();
+}
+
+#[tokio::test]
+async fn a_service_with_a_wrong_token_says_so_when_it_starts() {
+    let outside = outside().await;
+    std::fs::write(outside.folder.path().join("token"), "not-a-token").expect("it is ours");
+    let log = outside.folder.path().join("log");
+    let _service = Command::new(hyla_binary())
+        .args(["serve", "--config", &outside.file])
+        .stdin(Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("it is ours"))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let seen = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("it warns", || seen().contains("make a new token for the bot's user")).await;
+    until("it listens all the same", || seen().contains("listening")).await;
+}
+
+#[tokio::test]
+async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let outside = outside().await;
+    outside.forge.add_label(&"acme/hours".parse().expect("that is a name"), "hyla");
+    let data = outside.folder.path().join("data");
+    std::fs::create_dir(&data).expect("it is ours");
+    std::fs::write(data.join("hyla.db"), "").expect("it is ours");
+    std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
+    let (code, found) = complaints(&outside.file).await;
+    let words = format!("run `sudo chown -R root {}`", data.display());
+    assert!(code == Some(5) && found.len() == 1 && found[0].contains(&words), "{found:?}");
+
+    // What a service sees that is not root: it cannot open what root has made.
+    let output = Command::new("setpriv")
+        .args(["--reuid", "64023", "--regid", "64023", "--clear-groups"])
+        .arg(hyla_binary())
+        .args(["run", "main:acme/hours#1", "--config", &outside.file])
+        .output();
+    for path in ["token", "webhook"] {
+        let path = outside.folder.path().join(path);
+        std::os::unix::fs::chown(path, Some(64_023), None).expect("root may");
+    }
+    std::os::unix::fs::chown(&data, Some(64_023), None).expect("root may");
+    std::os::unix::fs::chown(data.join("hyla.db"), Some(0), Some(0)).expect("root may");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(data.join("hyla.db"), mode).expect("it is ours");
+    let output = output.await.expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("hyla.db` belongs to `root`"), "{stderr}");
+    assert!(stderr.contains("run `sudo chown -R 64023"), "{stderr}");
+}
+
+#[tokio::test]
+async fn jobs_says_where_it_looked() {
+    let outside = outside().await;
+    let data = outside.folder.path().join("data");
+    let shown = data.display().to_string();
+    let ran = hyla(&["jobs", "--config", &outside.file, "--limit", "0"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("--limit"), "{}", ran.stderr);
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains(&shown), "{}", ran.stderr);
+    assert!(!data.exists(), "looking makes nothing");
+    std::fs::write(&data, "").expect("it is ours");
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("is no folder"), "{}", ran.stderr);
+    std::fs::remove_file(&data).expect("it is ours");
+    std::fs::create_dir(&data).expect("it is ours");
+    let ran = hyla(&["jobs", "--config", &outside.file]).await;
+    assert!(ran.code == Some(0) && ran.stdout.contains(&shown), "{}", ran.stdout);
 }

@@ -31,7 +31,7 @@ const REAL: Duration = Duration::from_secs(4 * 3600);
 #[command(name = "try-hyla")]
 struct Arguments {
     /// A real model's server, up to and with /v1, instead of the recording.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = config::endpoint)]
     endpoint: Option<url::Url>,
     /// The model's name at that server.
     #[arg(long, value_name = "NAME", default_value = "FrogNano-4B-2609")]
@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (forge, repo, token) = forge().await;
     say(&format!(
-        "A small forge for trying things out runs at {}, with the repository {repo}.\n",
+        "A small forge for trying things out runs at {} until this command ends, with the repository {repo}.\n",
         forge.url()
     ));
 
@@ -154,7 +154,7 @@ async fn follow(
         if body != seen {
             let words: Vec<&str> =
                 body.lines().filter(|line| !line.is_empty() && !line.starts_with('<')).collect();
-            say(&format!("  {}\n", words.join("\n  ")));
+            say(&format!("  {}\n", unlinked(&words.join("\n  "))));
             seen.clone_from(&body);
         }
         if ["draft ready", "no change", "not done", "could not finish", "stopped"]
@@ -169,6 +169,21 @@ async fn follow(
         tokio::time::sleep(LOOK).await;
     }
     bail!("the job did not end within {} s", limit.as_secs())
+}
+
+/// A text without the targets of its links: the forge that they lead to ends with this command.
+fn unlinked(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](http") {
+        let Some((_, after)) = after.split_once(')') else { break };
+        match before.rsplit_once('[') {
+            Some((before, words)) => out.push_str(&format!("{before}{words}")),
+            None => out.push_str(before),
+        }
+        rest = after;
+    }
+    out + rest
 }
 
 fn stop(mut service: Child) -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ pub fn router(options: Options, inbox: Arc<dyn Inbox>) -> Result<Router, BuildEr
     }
     let room = options.body_limit_bytes.saturating_mul(LARGEST_BODIES).min(Semaphore::MAX_PERMITS);
     let state = Arc::new(Receiver { options, inbox, room: Arc::new(Semaphore::new(room)) });
-    Ok(Router::new().route("/hooks/{forge}", post(receive)).with_state(state))
+    Ok(Router::new().route("/hooks/{forge}", post(receive).fallback(only_post)).with_state(state))
 }
 
 struct Receiver {
@@ -62,6 +62,14 @@ struct Receiver {
 struct Whole {
     bytes: Vec<u8>,
     share: Option<OwnedSemaphorePermit>,
+}
+
+/// What somebody reads who opens the address in a browser.
+async fn only_post() -> (StatusCode, &'static str) {
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        "This is the address of a webhook: the forge sends its deliveries here, with POST.\n",
+    )
 }
 
 /// An answer that is not 2xx.

@@ -85,6 +85,15 @@ pub enum Error {
         /// Which limit, in words.
         limit: &'static str,
     },
+    /// A folder given on the command line is not there.
+    #[error("cannot open the folder `{}`", dir.display())]
+    NoFolder {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A folder given on the command line is no repository.
     #[error("cannot find a git repository in `{}`; name its top folder, or run `git init` and commit there", dir.display())]
     NotARepository {
@@ -120,6 +129,7 @@ impl Error {
             | Self::FileTooLarge { .. }
             | Self::UnsafeTree { .. }
             | Self::TreeTooLarge { .. }
+            | Self::NoFolder { .. }
             | Self::NotARepository { .. }
             | Self::OtherOwner { .. }
             | Self::NoCommit { .. } => Failure::Git,
@@ -139,6 +149,7 @@ impl Error {
             | Self::FileTooLarge { .. }
             | Self::UnsafeTree { .. }
             | Self::TreeTooLarge { .. }
+            | Self::NoFolder { .. }
             | Self::NotARepository { .. }
             | Self::OtherOwner { .. }
             | Self::NoCommit { .. } => false,

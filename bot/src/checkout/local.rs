@@ -28,7 +28,7 @@ impl Mirrors {
     /// Says what to do when `dir` is no repository, has no commit, or belongs to another user.
     pub async fn adopt_local(&self, dir: &Path) -> Result<Local, Error> {
         let dir =
-            dir.canonicalize().map_err(|source| Error::Disk { path: dir.to_owned(), source })?;
+            dir.canonicalize().map_err(|source| Error::NoFolder { dir: dir.to_owned(), source })?;
         let name = hex::encode(&Sha256::digest(dir.as_os_str().as_encoded_bytes())[..16]);
         let path = self.root.join("%local").join(format!("{name}.git"));
         let turn = self.locks.hold(&path).await;

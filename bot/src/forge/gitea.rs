@@ -4,6 +4,7 @@
 //! It never marks a draft as ready, never merges and never closes. Drafts are a title prefix on both forges.
 
 mod http;
+mod inspect;
 mod shorten;
 mod wire;
 
@@ -191,10 +192,15 @@ impl Gitea {
         if !assignees.unwrap_or_default().iter().any(|assignee| assignee.id == user.id) {
             return Ok(Permission::None);
         }
+        if self.has_teams(repo).await? { Err(denied) } else { Ok(Permission::Write) }
+    }
+
+    /// Whether an organisation owns the repository: only such a one has teams.
+    async fn has_teams(&self, repo: &RepoName) -> Result<bool, Error> {
         let teams = Call::read(format!("list the teams of {repo}"), in_repo(repo, ["teams"]));
         match self.http.send(&teams).await {
-            Err(Error::Declined { status: 405, .. }) => Ok(Permission::Write),
-            Ok(_) => Err(denied),
+            Err(Error::Declined { status: 405, .. }) => Ok(false),
+            Ok(_) => Ok(true),
             Err(error) => Err(error),
         }
     }
@@ -479,6 +485,18 @@ impl Forge for Gitea {
             password: self.options.token.clone(),
             ca_file: self.options.ca_file.clone(),
         }
+    }
+
+    async fn version(&self) -> Result<String, Error> {
+        self.own_version().await
+    }
+
+    async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error> {
+        self.sees_others(repo).await
+    }
+
+    async fn has_label(&self, repo: &RepoName, label: &str) -> Result<bool, Error> {
+        self.lists_label(repo, label).await
     }
 }
 

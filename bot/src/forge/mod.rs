@@ -51,6 +51,12 @@ pub trait Forge: Send + Sync {
     async fn branch_head(&self, repo: &RepoName, branch: &str) -> Result<Option<CommitId>, Error>;
     /// Where and how git reaches a repository.
     fn remote(&self, repo: &RepoName) -> Remote;
+    /// The software's own version, such as `1.27.0` or `15.0.3+gitea-1.22.0`.
+    async fn version(&self) -> Result<String, Error>;
+    /// Whether the bot may see what others may do with a repository. Where it may not, every ask is refused.
+    async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error>;
+    /// Whether people can put a label on the repository's issues: it is the repository's own, or its organisation's.
+    async fn has_label(&self, repo: &RepoName, label: &str) -> Result<bool, Error>;
 }
 
 /// Where and how git reaches a repository. `Debug` prints no secret.

@@ -176,6 +176,9 @@ impl Endpoint {
             endpoint: self.base.clone(),
             reason: self.redactor.redact(&reason),
         };
+        if let Some(page) = page(&response) {
+            return Err(answer(page));
+        }
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
@@ -227,6 +230,9 @@ impl Endpoint {
         if !response.status().is_success() {
             return Err(self.refusal(response, 1).await.error);
         }
+        if let Some(page) = page(&response) {
+            return Err(Error::Answer { endpoint: self.base.clone(), reason: page });
+        }
         Ok(serde_json::from_str(&read_some(response).await).ok())
     }
 
@@ -273,12 +279,11 @@ impl Model for Endpoint {
                 return Ok(None);
             }
             let served: Vec<String> = models.iter().take(5).map(id).collect();
-            let message = format!(
-                "it serves no model called `{}`, but {}; set `model.name`",
-                self.settings.name,
-                wire::cut(&served.join(", "))
-            );
-            return Err(Error::Refused { endpoint: self.base.clone(), status: 200, message });
+            return Err(Error::OtherModel {
+                endpoint: self.base.clone(),
+                name: self.settings.name.clone(),
+                served: wire::cut(&served.join(", ")),
+            });
         };
         if let Some(window) = model.get("max_model_len").and_then(Value::as_u64) {
             return Ok(Some(window));
@@ -298,6 +303,13 @@ impl Model for Endpoint {
     fn name(&self) -> &str {
         &self.settings.name
     }
+}
+
+/// What is said of a page for people, which no model writes.
+fn page(response: &Response) -> Option<String> {
+    let kind = response.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    let is_page = kind.trim().get(..9).is_some_and(|start| start.eq_ignore_ascii_case("text/html"));
+    is_page.then(|| "it is a web page, so something else answers at this address".to_owned())
 }
 
 fn call_ids(message: &Message) -> Vec<&str> {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use engine::{Piece, Reply, Request};
 
+use crate::reply;
+
 /// A model that answers one turn at a time.
 #[async_trait]
 pub trait Model: Send + Sync {
@@ -55,7 +57,8 @@ pub enum Error {
     },
     /// The server kept answering 429 or 5xx.
     #[error(
-        "the model's server at `{endpoint}` answered {status} after {attempts} attempts: {message}"
+        "the model's server at `{endpoint}` answered {status} after {}: {message}",
+        reply::count(*.attempts, "attempt")
     )]
     Busy {
         /// The server's address.
@@ -73,7 +76,17 @@ pub enum Error {
         /// The server's words, cut.
         message: String,
     },
-    /// The server refused the request: a wrong key, a wrong model name, an unknown parameter.
+    /// The server has no model of that name.
+    #[error("the model's server at `{endpoint}` serves no model called `{name}`, but {served}")]
+    OtherModel {
+        /// The server's address.
+        endpoint: String,
+        /// The name that was asked for.
+        name: String,
+        /// The names that it has, cut.
+        served: String,
+    },
+    /// The server refused the request: a wrong key, an unknown parameter.
     #[error("the model's server at `{endpoint}` refused the request with {status}: {message}")]
     Refused {
         /// The server's address.
@@ -91,4 +104,44 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+}
+
+/// Where a person sets what the bot knows of its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settings {
+    /// The configuration.
+    File,
+    /// The arguments of a command.
+    Arguments,
+}
+
+impl Error {
+    /// What an operator does next.
+    pub fn next(&self, settings: Settings) -> &'static str {
+        let in_file = settings == Settings::File;
+        match self {
+            Self::Unreachable { .. } | Self::Silent { .. } if in_file => {
+                "start the model's server, or set `model.endpoint` to another"
+            }
+            Self::Unreachable { .. } | Self::Silent { .. } => {
+                "start the model's server, or name another with --endpoint"
+            }
+            Self::Busy { .. } => "the server's own log says why; ask again once it is well",
+            Self::ContextFull { .. } => "give the server a larger context",
+            Self::OtherModel { .. } if in_file => "set `model.name`",
+            Self::OtherModel { .. } => "name one with --model",
+            Self::Refused { status: 401 | 403, .. } if in_file => {
+                "set `model.key` to a file with the server's key"
+            }
+            Self::Refused { status: 401 | 403, .. } => {
+                "name a file with the server's key with --key-file"
+            }
+            Self::Refused { .. } | Self::Answer { .. } if in_file => {
+                "check `model.endpoint`: it goes up to and with /v1, such as http://127.0.0.1:8000/v1"
+            }
+            Self::Refused { .. } | Self::Answer { .. } => {
+                "check --endpoint: it goes up to and with /v1, such as http://127.0.0.1:8000/v1"
+            }
+        }
+    }
 }

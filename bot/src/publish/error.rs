@@ -74,16 +74,30 @@ pub enum Error {
         source: RemoteError,
     },
     /// The local repository has a branch of that name.
-    #[error("cannot make the branch `{branch}`: it exists already; choose another name")]
+    #[error(
+        "cannot make the branch `{branch}`: it exists already; choose another name, or delete it with `git branch -D {branch}`"
+    )]
     BranchExists {
         /// The branch.
         branch: String,
     },
     /// No branch can have that name.
-    #[error("cannot make the branch `{branch}`: git allows no such name")]
+    #[error(
+        "cannot make the branch `{branch}`: git allows no such name; choose one such as `hyla/fix`"
+    )]
     BranchName {
         /// The branch.
         branch: String,
+    },
+    /// A branch above or below that name is in the way.
+    #[error(
+        "cannot make the branch `{branch}`: git allows none of that name beside `{other}`; choose another name"
+    )]
+    BranchBeside {
+        /// The branch.
+        branch: String,
+        /// The one that is there.
+        other: String,
     },
     /// The local repository does not take the commit.
     #[error("cannot write to the repository in `{}`", dir.display())]
@@ -110,6 +124,7 @@ impl Error {
             | Self::Keep { .. }
             | Self::BranchExists { .. }
             | Self::BranchName { .. }
+            | Self::BranchBeside { .. }
             | Self::Local { .. } => Failure::Git,
         }
     }
@@ -129,6 +144,7 @@ impl Error {
             | Self::Rejected { .. }
             | Self::BranchExists { .. }
             | Self::BranchName { .. }
+            | Self::BranchBeside { .. }
             | Self::Local { .. } => false,
         }
     }

@@ -14,7 +14,7 @@ use git2::{Oid, Signature, Time};
 
 pub use error::Error;
 pub use push::{Pushed, push};
-pub use write::write_branch;
+pub use write::{check_branch, write_branch};
 
 use crate::checkout::{Locks, Mirror, blocking};
 use crate::job::{CommitId, JobId};

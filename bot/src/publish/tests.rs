@@ -231,7 +231,8 @@ async fn a_local_branch_is_written_beside_the_work_tree() {
         ("main", "exists already"),
         ("-x", "no such name"),
         ("a..b", "no such name"),
-        ("main/x", "cannot write"),
+        ("main/x", "beside `main`"),
+        ("hyla", "beside `hyla/fix`"),
     ] {
         let error = write_branch(&ada, mirror, &made, branch).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{branch}: {error}");

@@ -3,11 +3,43 @@
 
 use std::path::Path;
 
-use git2::{ObjectType, Odb, Oid, Repository};
+use git2::{BranchType, ObjectType, Odb, Oid, Repository};
 
 use super::Error;
 use crate::checkout::{Mirror, blocking, open_local};
 use crate::job::CommitId;
+
+/// Whether a branch of that name can be made in the repository in `dir`. Asked before the work that would fill it.
+///
+/// # Errors
+/// The branch exists, or no branch can have that name.
+pub async fn check_branch(dir: &Path, branch: &str) -> Result<(), Error> {
+    let (dir, branch) = (dir.to_owned(), branch.to_owned());
+    blocking(move || check(&open_local(&dir)?, &branch).map(drop)).await
+}
+
+/// The name of the branch's ref, if it is free.
+fn check(local: &Repository, branch: &str) -> Result<String, Error> {
+    let name = format!("refs/heads/{branch}");
+    if branch.starts_with('-') || branch == "HEAD" || !git2::Reference::is_valid_name(&name) {
+        return Err(Error::BranchName { branch: branch.to_owned() });
+    }
+    if local.find_reference(&name).is_ok() {
+        return Err(Error::BranchExists { branch: branch.to_owned() });
+    }
+    // A ref is a file, so `a` and `a/b` exclude each other.
+    let mut above = branch.match_indices('/').map(|(at, _)| branch[..at].to_owned());
+    let above = above.find(|other| local.find_branch(other, BranchType::Local).is_ok());
+    let below = || {
+        let mut names = local.references_glob(&format!("{name}/*")).ok()?;
+        let other = names.names().next()?.ok()?.strip_prefix("refs/heads/")?.to_owned();
+        Some(other)
+    };
+    match above.or_else(below) {
+        Some(other) => Err(Error::BranchBeside { branch: branch.to_owned(), other }),
+        None => Ok(name),
+    }
+}
 
 /// Copies a commit of the mirror, whose parent the repository in `dir` has, and makes a branch of it.
 ///
@@ -22,14 +54,8 @@ pub async fn write_branch(
     let (dir, mirror) = (dir.to_owned(), mirror.clone());
     let (commit, branch) = (commit.clone(), branch.to_owned());
     blocking(move || {
-        let name = format!("refs/heads/{branch}");
-        if branch.starts_with('-') || !git2::Reference::is_valid_name(&name) {
-            return Err(Error::BranchName { branch });
-        }
         let local = open_local(&dir)?;
-        if local.find_reference(&name).is_ok() {
-            return Err(Error::BranchExists { branch });
-        }
+        let name = check(&local, &branch)?;
         let written = || -> Result<(), git2::Error> {
             let id = Oid::from_str(&commit.0)?;
             copy(

@@ -20,6 +20,22 @@ use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
 
+/// A number with its word: `1 turn`, `2 turns`.
+pub fn count(n: u32, word: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {word}{plural}")
+}
+
+/// What to do next, for somebody who asked with a command instead of a label.
+pub fn next_at_a_terminal(end: &End) -> String {
+    let asking = [
+        "take the label off and put it back on",
+        "put the label on again",
+        "put the label back on",
+    ];
+    asking.iter().fold(end.next.clone(), |next, words| next.replace(words, "run the command again"))
+}
+
 /// The end of a job whose pull request is open, or has been since its own attempt opened it. `prefix` is the configured
 /// draft prefix.
 pub fn opened(pull: &Pull, prefix: &str) -> End {

@@ -106,7 +106,11 @@ fn what_was_left_out_is_named() {
 #[test]
 fn every_end_tells_what_to_do_next() {
     let mut lines = Vec::new();
-    let mut add = |end: End| lines.push(format!("{}: {} {}", end.outcome, end.person, end.next));
+    let mut add = |end: End| {
+        let at_a_terminal = next_at_a_terminal(&end);
+        assert!(!at_a_terminal.contains("label"), "{at_a_terminal}");
+        lines.push(format!("{}: {} {}", end.outcome, end.person, end.next));
+    };
     for why in [NoFix::NoChange, NoFix::Budget] {
         add(no_fix(why));
     }

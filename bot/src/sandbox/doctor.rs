@@ -176,7 +176,12 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
     report.add(
         "starts",
         has_ended,
-        format!("the probe ended with {:?}, after {:?}", finished.end, finished.elapsed),
+        match finished.end {
+            End::Exited(7) => {
+                format!("a first command ran and ended within {:?}", finished.elapsed)
+            }
+            other => format!("a first command ended with {other:?} after {:?}", finished.elapsed),
+        },
     );
 
     judge_identity(report, &said, canaries);

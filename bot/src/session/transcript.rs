@@ -166,7 +166,9 @@ impl std::fmt::Display for Record {
             }
             Self::Notice { text } => writeln!(f, "── {} ──", lines(text)),
             Self::End { reason, turns, calls } => {
-                writeln!(f, "── ended after {turns} turns and {calls} tool calls: {reason} ──")
+                let turns = crate::reply::count(*turns, "turn");
+                let calls = crate::reply::count(*calls, "tool call");
+                writeln!(f, "── ended after {turns} and {calls}: {reason} ──")
             }
         }
     }

@@ -79,6 +79,7 @@ impl Ask<'_> {
                 Some(Reply::json(200, &json!({ "version": version })))
             }
             ("GET", ["user"]) => Some(Reply::json(200, &self.state.user_shape_of(self.user))),
+            ("GET", ["orgs", name, "labels"]) => Some(self.shared_labels(name)),
             (_, ["repos", owner, name, rest @ ..]) => self.in_repo(owner, name, rest),
             _ => None,
         }
@@ -103,6 +104,11 @@ impl Ask<'_> {
             }
             ("GET", ["assignees"]) => Some(self.assignees(&repo)),
             ("GET", ["teams"]) => Some(self.teams(&repo)),
+            ("GET", ["labels"]) => {
+                let repo = self.repo(&repo);
+                let labels = repo.labels.iter().map(|label| self.state.label_shape(repo, label.id));
+                Some(self.page(&labels.collect::<Vec<_>>()))
+            }
             (_, ["issues", rest @ ..]) => self.issues(&repo, rest, access),
             (_, ["pulls", rest @ ..]) => self.pulls(&repo, rest, access),
             _ => None,
@@ -189,6 +195,14 @@ impl Ask<'_> {
         Reply::json(200, &json!([{ "id": 1, "name": "Owners", "permission": "owner" }]))
     }
 
+    /// An organisation's labels, of which there are none here.
+    fn shared_labels(&self, name: &str) -> Reply {
+        match self.state.user_by_login(name) {
+            Some(user) if user.kind == UserKind::Organization => self.page(&[]),
+            Some(_) | None => self.missing(&[]),
+        }
+    }
+
     /// One page of a list, with the headers that must not be trusted.
     pub(super) fn page(&self, list: &[Value]) -> Reply {
         let number = |name: &str, default: usize| {
@@ -264,7 +278,8 @@ pub(super) fn has_scope(token: &Token, category: &str, is_write: bool) -> bool {
 fn missing_scope(state: &State, token: &Token, method: &str, segments: &[&str]) -> Option<Reply> {
     let category = match segments {
         ["user", ..] => "user",
-        ["repos", _, _, "issues", ..] => "issue",
+        ["orgs", ..] => "organization",
+        ["repos", _, _, "issues" | "labels", ..] => "issue",
         ["repos", ..] => "repository",
         _ => return None,
     };

@@ -46,7 +46,7 @@ async fn what_cannot_be_adopted_says_what_to_do() {
     let error = world.mirrors.adopt_local(&world.ada()).await.unwrap_err();
     assert!(matches!(error, Error::NoCommit { .. }), "{error:?}");
     let error = world.mirrors.adopt_local(&world.path("nowhere")).await.unwrap_err();
-    assert!(matches!(error, Error::Disk { .. }), "{error:?}");
+    assert!(matches!(error, Error::NoFolder { .. }), "{error:?}");
 }
 
 #[tokio::test]

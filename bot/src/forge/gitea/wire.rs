@@ -28,6 +28,11 @@ fn author(user: Option<User>) -> forge::User {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct Version {
+    pub version: String,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct Repository {
     pub owner: User,
     #[serde(default)]
