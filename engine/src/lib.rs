@@ -9,10 +9,12 @@
 pub mod backend;
 mod checkpoint;
 mod encode;
+mod engine;
 mod error;
 mod file;
 pub mod parse;
 pub mod portable;
+mod query;
 mod request;
 mod sampler;
 mod shape;
@@ -23,7 +25,11 @@ mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
 pub use encode::{EncodeError, Encoder, Prompt};
+pub use engine::{Engine, Options, Turn};
 pub use error::Error;
+pub use query::{
+    Candidate, DrawnToken, Event, Failure, Finished, GenerateError, Query, Refused, Source, Timings,
+};
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
 pub use sampler::Sampler;
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
