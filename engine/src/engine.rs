@@ -154,7 +154,7 @@ impl Engine {
 
     /// Starts a turn. `sink` takes its events on the engine's thread, so it must not block: every turn waits for it.
     ///
-    /// The prompt is made here, which takes some milliseconds for each ten thousand tokens.
+    /// The prompt is made here, on the caller's thread, which takes longer the longer it is.
     ///
     /// # Errors
     /// Says why there is no turn; `sink` is dropped uncalled.

@@ -44,12 +44,11 @@ impl Turns {
         Self { of, heads, n_tokens: 0, limit_tokens, clock: 0 }
     }
 
-    /// Remembers what the model wrote behind a prompt, if it ended its turn as the template would.
+    /// Remembers what the model wrote behind a prompt, with the token that ended its turn.
     pub(crate) fn remember(&mut self, tokenizer: &Tokenizer, prompt: &[u32], generated: &[u32]) {
-        let (start, end) = (tokenizer.id("<|im_start|>"), tokenizer.id("<|im_end|>"));
-        let head = prompt.iter().rposition(|id| Some(*id) == start);
-        let (Some(head), Some(last)) = (head, generated.last()) else { return };
-        if Some(*last) != end || generated.len() > self.limit_tokens {
+        let start = tokenizer.id("<|im_start|>");
+        let Some(head) = prompt.iter().rposition(|id| Some(*id) == start) else { return };
+        if generated.len() > self.limit_tokens {
             return;
         }
         let head = &prompt[head..];

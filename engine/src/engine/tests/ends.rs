@@ -270,3 +270,55 @@ fn an_engine_whose_thread_is_gone_ends_its_turns_and_refuses_others() {
         }
     }
 }
+
+#[test]
+fn every_turn_of_many_callers_ends_once() {
+    let engine = Engine::open(FOLDER.path(), &Options { n_waiting: 2, ..options() }).unwrap();
+    let n_started = AtomicUsize::new(0);
+    let (sender, ends) = channel();
+    std::thread::scope(|scope| {
+        for caller in 0..8_usize {
+            let (engine, sender, n_started) = (engine.clone(), sender.clone(), &n_started);
+            scope.spawn(move || {
+                let mut kept = Vec::new();
+                for round in 0..6 {
+                    let number = caller * 100 + round;
+                    let sender = sender.clone();
+                    let sink = move |event| match event {
+                        Event::End(_) => sender.send(number).unwrap(),
+                        Event::Piece(_) | Event::Token(_) => {
+                            assert_ne!(caller, 7, "the test's own panic");
+                        }
+                    };
+                    let query = text(&"Hop! ".repeat(caller + 1), 20 + 5 * round as u32);
+                    match engine.start(query, sink) {
+                        Ok(turn) => {
+                            n_started.fetch_add(1, Ordering::Relaxed);
+                            // Some are dropped at once, some while others start.
+                            kept.push(turn);
+                            kept.truncate(caller % 3);
+                        }
+                        Err(Refused::Busy { .. }) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                    if round % 2 == 0 {
+                        // Refused or not, the caller goes on.
+                        let query = text("Sing!", 3);
+                        match engine.generate(query, &mut |_| {}) {
+                            Ok(_) | Err(GenerateError::Refused(Refused::Busy { .. })) => {}
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    drop(sender);
+    let n_started = n_started.into_inner();
+    let mut ended: Vec<usize> = ends.iter().collect();
+    assert_eq!(ended.len(), n_started);
+    ended.sort_unstable();
+    ended.dedup();
+    assert_eq!(ended.len(), n_started, "each ended once");
+    assert_eq!(engine.n_turns(), 0);
+}
