@@ -1,29 +1,42 @@
 //! Text in, text and tool calls out. This crate promises one model family, Qwen3.5, behind plain data types:
 //! a [`Request`] goes in, [`Piece`]s stream out, a [`Reply`] closes the turn.
 //!
-//! It knows no job, no git and no forge, and it starts no runtime. So far it loads a model's folder, turns a conversation
-//! into the tokens that the model reads ([`Encoder`]) and computes logits in plain f32 ([`portable`]); the loop that draws
-//! tokens from them and reads them ([`Decoder`], [`parse`]) is not yet here. The bot reaches a model through an
-//! OpenAI-compatible endpoint that speaks these same types.
+//! It knows no job, no git and no forge, and it starts no runtime. An [`Engine`] is one thread that owns a model: it turns a
+//! [`Query`] into the tokens that the model reads ([`Encoder`]), computes batches of many turns ([`backend`]), draws tokens
+//! ([`Sampler`]) and reads them ([`Decoder`], [`parse`]). [`portable`] computes the same logits in plain f32, for comparison.
+//! So far the bot does not use it: it reaches a model through an OpenAI-compatible endpoint that speaks these same types.
 
 pub mod backend;
+mod cache;
 mod checkpoint;
+mod draft;
 mod encode;
+mod engine;
 mod error;
 mod file;
+mod logprobs;
 pub mod parse;
 pub mod portable;
+mod query;
 mod request;
 mod sampler;
+mod schedule;
 mod shape;
+mod splice;
 mod stop_ids;
 mod summary;
 mod template;
+#[cfg(test)]
+mod tiny;
 mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Expected, Totals, expected};
 pub use encode::{EncodeError, Encoder, Prompt};
+pub use engine::{Engine, Options, Turn};
 pub use error::Error;
+pub use query::{
+    Candidate, DrawnToken, Event, Failure, Finished, GenerateError, Query, Refused, Source, Timings,
+};
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
 pub use sampler::Sampler;
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};

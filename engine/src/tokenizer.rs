@@ -170,6 +170,22 @@ impl Tokenizer {
         self.marks.iter().find(|(_, each)| *each == id).map(|(mark, _)| *mark)
     }
 
+    /// The bytes of a token, perhaps only a part of a character; none for an id that is no token. Control tokens have those
+    /// of their names.
+    pub fn bytes(&self, id: u32) -> Vec<u8> {
+        match self.added.token(id) {
+            Some(token) => token.content.as_bytes().to_vec(),
+            None => {
+                self.plain.id_to_token(id).map_or_else(Vec::new, |token| decoder::bytes(&token))
+            }
+        }
+    }
+
+    /// Whether a token is an added one, which may steer the model.
+    pub(crate) fn is_added(&self, id: u32) -> bool {
+        self.added.token(id).is_some()
+    }
+
     /// The characters, white space aside, that added tokens are made of.
     pub(crate) fn letters_of_added(&self) -> BTreeSet<char> {
         self.added.letters()

@@ -7,6 +7,8 @@ mod call;
 mod literal;
 mod value;
 
+use std::borrow::Cow;
+
 use crate::{Piece, Reply, Stop, Tool, ToolCall, Usage};
 
 /// How a call begins.
@@ -48,7 +50,7 @@ pub enum Start {
 
 /// Takes a turn as it is generated.
 pub struct Parser<'a> {
-    tools: &'a [Tool],
+    tools: Cow<'a, [Tool]>,
     state: State,
     reasoning: Flow,
     content: Flow,
@@ -95,12 +97,13 @@ impl Flow {
 
 impl<'a> Parser<'a> {
     /// A parser for one turn. `n_earlier_calls` numbers the calls on from those of the conversation.
-    pub fn new(start: Start, tools: &'a [Tool], n_earlier_calls: usize) -> Self {
+    pub fn new(start: Start, tools: impl Into<Cow<'a, [Tool]>>, n_earlier_calls: usize) -> Self {
         let state = match start {
             Start::Reasoning => State::Reasoning,
             Start::Content => State::Content,
         };
         let (reasoning, content) = (Flow::default(), Flow::default());
+        let tools = tools.into();
         Self { tools, state, reasoning, content, calls: Vec::new(), n_earlier_calls }
     }
 
@@ -192,7 +195,7 @@ impl<'a> Parser<'a> {
 
     fn end_bare(&mut self, pieces: &mut dyn FnMut(Piece)) {
         let State::Bare(held) = std::mem::replace(&mut self.state, State::Content) else { return };
-        match call::parse(&held, self.tools) {
+        match call::parse(&held, &self.tools) {
             Some(call) => self.add_call(call, pieces),
             None => self.add_content(&held, pieces),
         }
@@ -200,7 +203,7 @@ impl<'a> Parser<'a> {
 
     fn end_call(&mut self, pieces: &mut dyn FnMut(Piece)) {
         let State::Call(body) = std::mem::replace(&mut self.state, State::Content) else { return };
-        match call::parse(&body, self.tools) {
+        match call::parse(&body, &self.tools) {
             Some(call) => self.add_call(call, pieces),
             // Not a call at all; people and the model's next turn should see what it was.
             None => self.add_content(&body, pieces),
@@ -233,7 +236,7 @@ impl<'a> Parser<'a> {
                 self.text(&(Mark::CallOpen.text().to_owned() + &held), pieces);
             }
             State::Bare(held) | State::Call(held) if call::is_complete(&held, stop) => {
-                if let Some(call) = call::parse(&held, self.tools) {
+                if let Some(call) = call::parse(&held, &self.tools) {
                     self.add_call(call, pieces);
                 }
             }

@@ -44,14 +44,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn hold(&mut self, id: u32) {
-        let Some(token) = self.tokenizer.plain.id_to_token(id) else { return };
-        for c in token.chars() {
-            match byte(c) {
-                Some(byte) => self.held.push(byte),
-                // A vocabulary may hold a token that is not spelled in bytes; it is what it says.
-                None => self.held.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
+        let token = self.tokenizer.plain.id_to_token(id);
+        self.held.extend(token.map_or_else(Vec::new, |token| bytes(&token)));
     }
 
     fn certain(&mut self) -> String {
@@ -84,6 +78,19 @@ pub(super) fn letter(byte: u8) -> char {
     }
     let n_before = (0..byte).filter(|each| !is_visible(*each)).count();
     char::from_u32(0x100 + n_before as u32).expect("at most 68 bytes are not visible")
+}
+
+/// The bytes of a token of the vocabulary.
+pub(super) fn bytes(token: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for c in token.chars() {
+        match byte(c) {
+            Some(byte) => bytes.push(byte),
+            // A vocabulary may hold a token that is not spelled in bytes; it is what it says.
+            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
 }
 
 fn byte(letter: char) -> Option<u8> {

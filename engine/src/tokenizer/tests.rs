@@ -80,6 +80,12 @@ fn a_character_comes_out_whole() {
     assert_eq!(texts, ["", "ü", "", "", "", "🐸", "x"]);
     assert_eq!(decoder.finish(), "");
 
+    // The bytes of each are there all the same.
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| tokenizer.bytes(*id)).collect();
+    assert_eq!(bytes, "ü🐸x".as_bytes());
+    assert_eq!(tokenizer.bytes(THINK), b"<think>");
+    assert_eq!(tokenizer.bytes(9999), b"");
+
     // The turn ends, or a mark comes, in the middle of one.
     let mut decoder = tokenizer.decoder();
     assert_eq!(decoder.push(0xf0), Part::default());

@@ -97,6 +97,14 @@ impl<E: Element> Cache<E> {
         self.n_tokens = self.n_tokens.min(n_tokens);
     }
 
+    /// A cache of the first tokens alone.
+    pub(super) fn prefix(&self, n_tokens: usize, head: usize) -> Self {
+        let n_tokens = n_tokens.min(self.n_tokens);
+        let keys = self.keys[..n_tokens.div_ceil(16) * head].to_vec();
+        let values = self.values[..n_tokens * head.div_ceil(16)].to_vec();
+        Self { keys, values, n_tokens }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         (self.keys.capacity() + self.values.capacity()) * size_of::<[E; 16]>()
     }

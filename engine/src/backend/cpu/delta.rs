@@ -124,6 +124,11 @@ impl Memory {
         Self { heads: vec![head; sizes.n_key_heads] }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        let values = |head: &Head| head.window.capacity() + head.state.capacity();
+        self.heads.iter().map(values).sum::<usize>() * size_of::<f32>()
+    }
+
     /// The state without padding, [value heads, key width, value width].
     pub(super) fn state(&self, sizes: &DeltaShape) -> Vec<f32> {
         let widths = Widths::new(sizes);

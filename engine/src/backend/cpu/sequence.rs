@@ -37,6 +37,11 @@ impl Snapshot {
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
+
+    /// Bytes of its states.
+    pub fn bytes(&self) -> usize {
+        self.memories.iter().map(Memory::bytes).sum()
+    }
 }
 
 impl Sequence {
@@ -65,6 +70,37 @@ impl Sequence {
             Layer::Delta(_) => 0,
         };
         self.layers.iter().map(bytes).sum()
+    }
+
+    /// Bytes of its states, the same for every length.
+    pub fn state_bytes(&self) -> usize {
+        let bytes = |layer: &Layer| match layer {
+            Layer::Delta(memory) => memory.bytes(),
+            Layer::Exact(_) | Layer::Attention(_) => 0,
+        };
+        self.layers.iter().map(bytes).sum()
+    }
+
+    /// Another sequence that goes on from a snapshot of this one, which stays as it is.
+    ///
+    /// # Panics
+    /// The snapshot lies behind the sequence's end.
+    pub fn fork(&self, snapshot: &Snapshot, shape: &Shape) -> Self {
+        assert!(snapshot.n_tokens <= self.n_tokens, "a snapshot of this sequence");
+        let (n_tokens, head) = (snapshot.n_tokens, shape.attention.head);
+        let mut memories = snapshot.memories.iter();
+        let layer = |layer: &Layer| match layer {
+            Layer::Delta(_) => {
+                Layer::Delta(memories.next().expect("a state for each layer").clone())
+            }
+            Layer::Exact(heads) => {
+                Layer::Exact(heads.iter().map(|cache| cache.prefix(n_tokens, head)).collect())
+            }
+            Layer::Attention(heads) => {
+                Layer::Attention(heads.iter().map(|cache| cache.prefix(n_tokens, head)).collect())
+            }
+        };
+        Self { n_tokens, layers: self.layers.iter().map(layer).collect() }
     }
 
     /// The states as they are now.

@@ -1,0 +1,102 @@
+//! What the engine's thread and its callers share: how prompts are made, and how many turns there are.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Options;
+use super::output::Reader;
+use crate::backend::cpu::{self, Model, UnknownToken};
+use crate::query::{Refused, Source};
+use crate::splice::Turns;
+use crate::{Encoder, Error, Message, Request, Sampling, Span, stop_ids};
+
+pub(super) struct Shared {
+    pub(super) encoder: Encoder,
+    pub(super) stop_ids: BTreeSet<u32>,
+    /// Rows of the embedding: ids from it on are none.
+    pub(super) vocab: usize,
+    /// Tokens of prompt and answer together, at most.
+    pub(super) context_tokens: usize,
+    /// Turns that may run and wait.
+    pub(super) n_places: usize,
+    /// Turns that do.
+    pub(super) n_taken: Arc<AtomicUsize>,
+    pub(super) is_closing: AtomicBool,
+    pub(super) turns: Mutex<Turns>,
+}
+
+impl Shared {
+    /// Loads a model's folder.
+    pub(super) fn load(folder: &Path, options: &Options) -> Result<(Self, Model), Error> {
+        let encoder = Encoder::load(folder)?;
+        let stop_ids = stop_ids(folder, encoder.tokenizer())?;
+        let Options { dtype, n_threads, isa, .. } = *options;
+        let model = Model::load(folder, &cpu::Options { dtype, n_threads, isa })?;
+        let (vocab, n_ids) = (model.shape().vocab, encoder.tokenizer().n_ids());
+        if n_ids > vocab {
+            let file = folder.join("tokenizer.json");
+            let reason = format!("it has {n_ids} ids, but the model only {vocab}");
+            return Err(Error::File { file, reason });
+        }
+        let shared = Self {
+            encoder,
+            stop_ids,
+            vocab,
+            context_tokens: options.context_tokens.min(model.shape().max_positions),
+            n_places: options.n_sessions.max(1).saturating_add(options.n_waiting),
+            n_taken: Arc::default(),
+            is_closing: AtomicBool::new(false),
+            turns: Mutex::default(),
+        };
+        Ok((shared, model))
+    }
+
+    /// The prompt of a turn, and how its answer is read.
+    pub(super) fn read(
+        &self,
+        source: Source,
+        sampling: &Sampling,
+    ) -> Result<(Vec<u32>, Reader), Refused> {
+        let (ids, reader) = match source {
+            Source::Conversation { messages, tools } => {
+                self.converse(Request { messages, tools, sampling: sampling.clone() })?
+            }
+            Source::Text(text) => {
+                let ids = self.encoder.tokenizer().encode(&[Span::Trusted(&text)]);
+                (ids.map_err(|error| Refused::Encode(error.into()))?, Reader::raw())
+            }
+            Source::Ids(ids) => (ids, Reader::raw()),
+        };
+        let is_unknown = |id: &&u32| usize::try_from(**id).is_ok_and(|id| id >= self.vocab);
+        if let Some(&id) = ids.iter().find(is_unknown) {
+            return Err(Refused::UnknownToken(UnknownToken { id, vocab: self.vocab }));
+        }
+        if ids.is_empty() {
+            return Err(Refused::Empty);
+        }
+        let (n_tokens, context_tokens) = (ids.len(), self.context_tokens);
+        if n_tokens >= context_tokens {
+            return Err(Refused::TooLong { n_tokens, context_tokens });
+        }
+        Ok((ids, reader))
+    }
+
+    fn converse(&self, request: Request) -> Result<(Vec<u32>, Reader), Refused> {
+        let rendered = self.encoder.encode(&request).map_err(Refused::Encode)?;
+        let Request { messages, tools, .. } = request;
+        let prompt = self.turns().splice(self.encoder.tokenizer(), rendered, &tools);
+        let n_calls = |message: &Message| match message {
+            Message::Assistant { calls, .. } => calls.len(),
+            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
+        };
+        let n_earlier_calls = messages.iter().map(n_calls).sum();
+        Ok((prompt.ids, Reader::parsed(prompt.start, tools, n_earlier_calls)))
+    }
+
+    pub(super) fn turns(&self) -> MutexGuard<'_, Turns> {
+        // A turn that was half remembered does no harm: what it says is compared before it is used.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
