@@ -203,8 +203,14 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     // A folder needs no forge, so it needs no configuration either.
     let mut config = if file.exists() { config::load(file)? } else { Config::default() };
     if let Some(endpoint) = arguments.endpoint {
-        config.model.endpoint = config::endpoint(&endpoint)
-            .map_err(|reason| anyhow::anyhow!("cannot use --endpoint: {reason}"))?;
+        // Not left to the parser of arguments: it would repeat the address, which may hold a password.
+        config.model.endpoint = match config::endpoint(&endpoint) {
+            Ok(endpoint) => endpoint,
+            Err(reason) => {
+                note(format!("hyla: cannot use --endpoint: {reason}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
         config.model.key = None;
     }
     if let Some(name) = arguments.model {

@@ -37,10 +37,18 @@ pub(super) fn files(command: &Command) -> Vec<(&'static str, String)> {
     files
 }
 
+/// The first byte of the error stream: the sandbox is complete, and the command waits for a line on its standard input.
+pub(super) const READY: u8 = 0;
+/// Runs the script in its first argument once it is let. Until then nothing of the agent's runs, so a service that dies
+/// while bubblewrap is still tying the two deaths together leaves nothing behind: the input ends, and so does this.
+const GATE: &str = r#"printf '\0' >&2 && read -r _ && exec /bin/bash -lc "$1" </dev/null"#;
+
 /// The command line after `--`.
 pub(super) fn argv(command: &Command) -> Vec<OsString> {
     let script = if is_long(command) { format!(". {SCRIPT_FILE}") } else { command.script.clone() };
-    ["--", "/bin/bash", "-lc", &script].map(OsString::from).to_vec()
+    ["--", "/bin/bash", "--noprofile", "--norc", "-c", GATE, "hyla", &script]
+        .map(OsString::from)
+        .to_vec()
 }
 
 fn is_long(command: &Command) -> bool {

@@ -77,14 +77,16 @@ impl Bubblewrap {
         Ok(Self { version: ask("--version")?.trim().to_owned(), options, spawner, dying, program })
     }
 
-    /// Starts one command. Returns it with the reading ends of its two streams.
+    /// Starts one command. Returns it with the reading ends of its two streams, and with what lets it begin.
     async fn start(
         &self,
         workspace: &Workspace,
         command: &Command,
-    ) -> Result<(Running, [io::PipeReader; 2]), SetupError> {
-        let (orders, files, status) =
+    ) -> Result<(Running, [io::PipeReader; 2], io::PipeWriter), SetupError> {
+        let (input, gate) = io::pipe().map_err(start("its pipes cannot be made"))?;
+        let (orders, mut files, status) =
             self.prepare(workspace, command).map_err(start("its files cannot be made"))?;
+        files.push(input.into());
         let (stdout, to_stdout) = io::pipe().map_err(start("its pipes cannot be made"))?;
         let (stderr, to_stderr) = io::pipe().map_err(start("its pipes cannot be made"))?;
         let begin = Start {
@@ -99,7 +101,7 @@ impl Bubblewrap {
             reason: format!("`{helper}` does not start"),
             source: Some(source),
         })?;
-        Ok((running, [stdout, stderr]))
+        Ok((running, [stdout, stderr], gate))
     }
 
     /// The orders, the files that bubblewrap is given, and the reading end of its status file.
@@ -137,6 +139,7 @@ impl Bubblewrap {
             program: settings.bwrap.to_string_lossy().into_owned(),
             arguments: argv.into_iter().map(OsString::into_vec).collect(),
             n_files: files.len(),
+            service: std::process::id(),
             identity: is_root.then_some((settings.uid, settings.gid)),
             limits: Limits {
                 open_files: settings.open_files,
@@ -208,9 +211,10 @@ impl Sandbox for Bubblewrap {
         let_owner_in(workspace.dir())
             .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
         let begun = Instant::now();
-        let (mut running, streams) = self.start(workspace, command).await?;
+        let (mut running, [stdout, stderr], gate) = self.start(workspace, command).await?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
-        let [stdout, stderr] = streams.map(|stream| tokio::spawn(read(stream, capture())));
+        let stdout = tokio::spawn(read(stdout, None, capture()));
+        let stderr = tokio::spawn(read(stderr, Some(gate), capture()));
         let ended = tokio::select! {
             gone = running.gone() => gone.map(|()| None),
             () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
@@ -291,14 +295,29 @@ fn memory(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream> {
+/// Reads a stream to its end. The first byte of one with a gate may say that the sandbox is complete: then the command is
+/// let begin, and the byte is none of its own.
+async fn read(
+    stream: io::PipeReader,
+    mut gate: Option<io::PipeWriter>,
+    mut capture: Capture,
+) -> io::Result<Stream> {
     let mut stream = Receiver::from_owned_fd(stream.into())?;
     let mut bytes = vec![0; 64 << 10];
     loop {
-        match stream.read(&mut bytes).await? {
-            0 => return Ok(capture.finish()),
-            n => capture.take(&bytes[..n]),
+        let n = stream.read(&mut bytes).await?;
+        let mut read = &bytes[..n];
+        if read.is_empty() {
+            return Ok(capture.finish());
         }
+        if let Some(mut gate) = gate.take()
+            && read[0] == arguments::READY
+        {
+            read = &read[1..];
+            // Whoever has died meanwhile does not read it.
+            let _ = gate.write_all(b"\n");
+        }
+        capture.take(read);
     }
 }
 

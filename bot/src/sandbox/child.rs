@@ -32,8 +32,10 @@ pub(super) struct Orders {
     pub(super) program: String,
     /// Its arguments, as bytes.
     pub(super) arguments: Vec<Vec<u8>>,
-    /// How many files, from [`FIRST_FILE`] on, it keeps.
+    /// How many files, from [`FIRST_FILE`] on, it keeps. The one behind them becomes its standard input.
     pub(super) n_files: usize,
+    /// The service's process. Without it nothing is started.
+    pub(super) service: u32,
     /// User and group to become; none if the service is no root.
     pub(super) identity: Option<(u32, u32)>,
     /// Limits of one process, or of the user for processes.
@@ -65,7 +67,8 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text)?;
     let orders: Orders = serde_json::from_slice(&text)?;
-    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    let kept = FIRST_FILE + RawFd::try_from(orders.n_files).unwrap_or(RawFd::MAX - FIRST_FILE);
+    rustix::stdio::dup2_stdin(std::fs::File::open(format!("/proc/self/fd/{kept}"))?)?;
 
     let limit = |resource, value| setrlimit(resource, value, value);
     // Where this is not allowed the command may still run; the doctor says so.
@@ -74,7 +77,7 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     limit(Resource::RLIMIT_NOFILE, orders.limits.open_files)?;
     limit(Resource::RLIMIT_FSIZE, orders.limits.file_bytes)?;
     limit(Resource::RLIMIT_NPROC, orders.limits.processes)?;
-    close_others(orders.n_files)?;
+    close_others(kept)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::thread::set_no_new_privs(true)?;
     if let Some((uid, gid)) = orders.identity {
@@ -86,14 +89,18 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     if nix::unistd::geteuid().is_root() {
         return Err(std::io::Error::other("refusing to start bubblewrap as root"));
     }
+    // Bubblewrap asks for this itself, but only some time after it has started. A change of identity would undo it.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    if std::os::unix::process::parent_id() != orders.service {
+        return Err(std::io::Error::other("the service is gone"));
+    }
     let arguments = orders.arguments.into_iter().map(OsString::from_vec);
     // Even bubblewrap's own environment can be read inside, through /proc/1/environ.
     Err(Command::new(&orders.program).args(arguments).env_clear().exec())
 }
 
-/// Closes every file that bubblewrap is not meant to have.
-fn close_others(n_files: usize) -> std::io::Result<()> {
-    let kept = FIRST_FILE + RawFd::try_from(n_files).unwrap_or(RawFd::MAX - FIRST_FILE);
+/// Closes every file from this number on.
+fn close_others(kept: RawFd) -> std::io::Result<()> {
     let mut open = BTreeSet::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
