@@ -3,10 +3,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +17,9 @@ use tokio::task::JoinSet;
 
 /// How long the listener rests after the system had no socket for it.
 const REST: Duration = Duration::from_millis(100);
+
+/// How long a connection without a request may stay when it is time to stop: enough for an answer on its way.
+const LAST: Duration = Duration::from_secs(1);
 
 /// What strangers may use up.
 #[derive(Debug, Clone, Copy)]
@@ -80,14 +85,31 @@ async fn connection(
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let n_asked = Arc::new(AtomicUsize::new(0));
+    let router = TowerToHyperService::new(router);
+    let counted = service_fn(|request| {
+        let n_asked = Arc::clone(&n_asked);
+        n_asked.fetch_add(1, Ordering::Relaxed);
+        let answered = router.call(request);
+        async move {
+            let answer = answered.await;
+            n_asked.fetch_sub(1, Ordering::Relaxed);
+            answer
+        }
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), counted);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         // The sender is dropped when it is time to stop.
         Err(_) = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            match tokio::time::timeout(LAST, &mut connection).await {
+                Ok(ended) => ended,
+                // Whoever has not said a whole request by now is not waited for.
+                Err(_) if n_asked.load(Ordering::Relaxed) == 0 => return,
+                Err(_) => connection.await,
+            }
         }
     };
     if let Err(error) = ended {
