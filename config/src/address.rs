@@ -4,17 +4,6 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use url::Url;
 
-/// Reads an address as `forge.NAME.url` and `model.endpoint` have it: http or https, with a host, and nothing else that
-/// could be a secret.
-///
-/// # Errors
-/// Says what is wrong without repeating the text.
-pub fn address(text: &str) -> Result<Url, String> {
-    let url = parse(text)?;
-    check(&url).map_err(str::to_owned)?;
-    Ok(url)
-}
-
 pub(crate) fn check(url: &Url) -> Result<(), &'static str> {
     let is_clean = url.username().is_empty()
         && url.password().is_none()

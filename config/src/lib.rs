@@ -21,7 +21,6 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use address::address;
 pub use clean_up::CleanUp;
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};

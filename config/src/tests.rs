@@ -102,7 +102,7 @@ fn an_error_shows_the_value_and_a_right_form() {
         ("[sandbox]\nenv = 1", "`1`", "write a table"),
         ("[publish]\nauthor_name = 1", "`1`", "text in quotes"),
         ("[model]\nendpoint = \"localhost:8000/v1\"", "`localhost:8000/v1`", "http"),
-        ("[model]\nendpoint = \"127.0.0.1:8000/v1\"", "\"127.0.0.1:8000/v1\"", "http://127"),
+        ("[model]\nendpoint = \"127.0.0.1:8000/v1\"", "`127.0.0.1:8000/v1`", "http://127"),
         ("data_dir = \"data\"", "`data`", "absolute"),
     ];
     for (text, value, form) in cases {
@@ -151,7 +151,7 @@ fn a_malformed_address_is_not_repeated() {
             let error = error(&text);
             assert!(error.contains(key) && !error.contains("hunter2"), "{error}");
         }
-        assert!(!crate::address(written).unwrap_err().contains("hunter2"));
+        assert!(!crate::endpoint(written).unwrap_err().contains("hunter2"));
     }
 }
 

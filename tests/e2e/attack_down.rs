@@ -1,9 +1,14 @@
 //! A forge that is away for two minutes, and what people read afterwards.
 
+use std::time::Duration;
+
 use bot::clock::Clock;
 use bot::job::Outcome;
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
+
+/// As long as a restart of a forge takes.
+const AWAY: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn an_ask_outlives_a_restart_of_the_forge_or_somebody_is_told() {
@@ -11,7 +16,7 @@ async fn an_ask_outlives_a_restart_of_the_forge_or_somebody_is_told() {
     let issue = house.open_issue().await;
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
     house.forge.fault(Matcher::new("*", "*"), Fault::status(502, "bad gateway"), usize::MAX);
-    house.work_through_retries().await;
+    house.work_for(AWAY).await;
     let waited = house.clock.now() - house.jobs().await[0].created_at;
     house.forge.clear_faults();
     house.work_through_retries().await;
@@ -36,7 +41,7 @@ async fn the_comment_does_not_promise_an_attempt_that_never_comes() {
         house.forge.fault(Matcher::new("*", "*"), Fault::status(502, "bad gateway"), usize::MAX);
     };
     tokio::join!(house.step(), goes_away);
-    house.work_through_retries().await;
+    house.work_for(AWAY).await;
     house.forge.clear_faults();
     house.work_through_retries().await;
     let end = house.end().await;
@@ -120,8 +125,9 @@ async fn a_repository_that_is_renamed_while_the_job_runs_leaves_no_false_comment
         house.forge.fault(Matcher::new("*", "*"), to, usize::MAX);
     };
     tokio::join!(house.step(), renamed);
-    house.work_through_retries().await;
+    house.work_for(AWAY).await;
     house.forge.clear_faults();
+    house.work_through_retries().await;
     let end = house.end().await;
     assert!(!end.operator.contains("token=1"), "{end:?}");
     assert!(!house.status_comments(issue)[0].contains("working, step"), "{end:?}");

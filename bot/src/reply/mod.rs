@@ -199,7 +199,7 @@ fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
         ),
         Rule::PullRequest => (
             "I work on issues, and this is a pull request, so I left it alone.",
-            "Open an issue that says what you want, and put the label on that.",
+            "Open an issue that says what you want, and ask me there.",
         ),
         Rule::IssueChanged => (
             "The issue was edited after the label was put on, and I work only on what was asked for, so I left it alone.",
