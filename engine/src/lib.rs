@@ -3,7 +3,7 @@
 //!
 //! It knows no job, no git and no forge, and it starts no runtime. An [`Engine`] is one thread that owns a model: it turns a
 //! [`Query`] into the tokens that the model reads ([`Encoder`]), computes batches of many turns ([`backend`]), draws tokens
-//! ([`Sampler`]) and reads them ([`Decoder`], [`parse`]). [`portable`] computes the same logits in plain f32, for comparison.
+//! ([`Sampler`]) and reads them ([`Decoder`], [`parse`]).
 //! So far the bot does not use it: it reaches a model through an OpenAI-compatible endpoint that speaks these same types.
 
 pub mod backend;
@@ -16,7 +16,6 @@ mod error;
 mod file;
 mod logprobs;
 pub mod parse;
-pub mod portable;
 mod query;
 mod request;
 mod sampler;
