@@ -16,8 +16,7 @@ use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{End, Job, JobId, Rule};
-use crate::model::Model;
-use crate::model::endpoint::Endpoint;
+use crate::model::{self, Model};
 use crate::redact::Redactor;
 use crate::reply;
 use crate::sandbox::{self, Sandbox};
@@ -196,7 +195,7 @@ pub fn workshop(
         None => Profile::built_in(),
     };
     Ok(Workshop {
-        model: Arc::new(Endpoint::new(config.model.clone(), secrets.model.as_ref())?),
+        model: model::build(config, secrets.model.as_ref())?,
         owner: sandbox::workspace_owner(&options),
         sandbox: sandbox::build(options)?,
         profile,
@@ -228,7 +227,7 @@ pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
     )
 }
 
-/// Checks the model's context window. A server that does not answer yet is no error: jobs wait for it.
+/// Checks the model's context window, and loads a model in this process. A server that does not answer yet is no error: jobs wait for it.
 ///
 /// # Errors
 /// The server serves another model, or its window is smaller than the session's.
@@ -236,14 +235,16 @@ pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<
     let needed = config.session.context_tokens;
     match model.context_window().await {
         Ok(Some(window)) if window < needed => bail!(
-            "the model's server has a context of {window} tokens, less than `session.context_tokens` ({needed}); start it with a larger one, or set the key to {window}"
+            "the model has a context of {window} tokens, less than `session.context_tokens` ({needed}); start its server with a larger one, or set the key to {window}"
         ),
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(_)) => Ok(model.prepare().await?),
         Ok(None) => {
             tracing::warn!(needed, "the model's server does not tell its context window");
             Ok(())
         }
-        Err(error @ crate::model::Error::Refused { .. }) => Err(error.into()),
+        Err(error @ (model::Error::Refused { .. } | model::Error::Load { .. })) => {
+            Err(error.into())
+        }
         Err(error) => {
             tracing::warn!(error = %chain(&error), "the model's server does not answer yet");
             Ok(())

@@ -1,6 +1,7 @@
 //! `hyla doctor`: is everything in order that a job will need? Each line says what was looked at, what was seen and, where
 //! it is not in order, what to do.
 
+use config::ModelKind;
 use serde::Serialize;
 
 use crate::bot::Bot;
@@ -97,7 +98,10 @@ async fn model(bot: &Bot) -> Line {
             line(subject, Verdict::Warns, "it answers, but does not tell its context".into())
         }
         Err(error) => {
-            let next = "start the server, or set `model.endpoint` and `model.name`";
+            let next = match bot.config.model.kind {
+                ModelKind::Endpoint => "start the server, or set `model.endpoint` and `model.name`",
+                ModelKind::Local => "set `model.local.folder`, or make the folder whole",
+            };
             line(subject, Verdict::Fails, format!("{}; {next}", chain(&error)))
         }
     }

@@ -13,7 +13,7 @@ use bot::store::{Store, sqlite::Sqlite};
 use bot::worker::Stop;
 use bot::{doctor, fix, jobs, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
-use config::{Config, Secrets};
+use config::{Config, ModelKind, Secrets};
 
 /// A label on an issue becomes a draft pull request, made by a model on your own machine.
 #[derive(Parser)]
@@ -106,6 +106,9 @@ struct Fix {
     /// The model's name at that server.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// A model's folder, to run it in this process instead of asking a server.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["endpoint", "model"])]
+    model_dir: Option<PathBuf>,
     /// Put the change on this new branch of the folder's repository.
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "hyla/fix")]
     write: Option<String>,
@@ -171,12 +174,20 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     if let Some(name) = arguments.model {
         config.model.name = name;
     }
+    if let Some(folder) = arguments.model_dir {
+        config.model.kind = ModelKind::Local;
+        config.model.local.folder = Some(std::path::absolute(folder)?);
+    }
     config.forges.clear();
     let secrets = config.secrets(file)?;
     let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
     prove(workshop.sandbox.as_ref()).await?;
-    workshop.model.context_window().await.with_context(|| {
-        format!("cannot ask `{}`; start the model's server, or name another with --endpoint and --model", config.model.endpoint)
+    workshop.model.context_window().await.with_context(|| match config.model.kind {
+        ModelKind::Endpoint => format!(
+            "cannot ask `{}`; start the model's server, or name another with --endpoint and --model, or a folder with --model-dir",
+            config.model.endpoint
+        ),
+        ModelKind::Local => "cannot use the model's folder".to_owned(),
     })?;
     check_window(workshop.model.as_ref(), &config).await?;
     let options = fix::Options {

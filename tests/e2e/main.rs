@@ -6,5 +6,6 @@ mod endpoint;
 mod failures;
 mod gitea_client;
 mod hostile;
+mod local;
 mod main_job;
 mod trigger;

@@ -1,13 +1,17 @@
 //! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
-//! it, and so do the tests' script and, once it exists, the engine in this process.
+//! it, and so do the engine in this process and the tests' script.
 
 pub mod endpoint;
 mod gather;
+pub mod local;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use async_trait::async_trait;
+use config::{Config, ModelKind, Secret};
 use engine::{Piece, Reply, Request};
 
 /// A model that answers one turn at a time.
@@ -29,8 +33,32 @@ pub trait Model: Send + Sync {
     /// See [`Error`].
     async fn context_window(&self) -> Result<Option<u64>, Error>;
 
+    /// Makes ready what a turn needs, where waiting for it hurts less than within a job.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    async fn prepare(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The name to show to people, such as `FrogNano-4B-2609`.
     fn name(&self) -> &str;
+}
+
+/// The model that the configuration names. Nothing is asked of a server yet, and nothing is loaded.
+///
+/// # Errors
+/// The endpoint's settings cannot be used.
+pub fn build(config: &Config, key: Option<&Secret>) -> anyhow::Result<Arc<dyn Model>> {
+    let settings = &config.model;
+    match (settings.kind, &settings.local.folder) {
+        (ModelKind::Local, Some(folder)) => {
+            let context_tokens = config.session.context_tokens;
+            Ok(Arc::new(local::Local::new(folder.clone(), &settings.local, context_tokens)))
+        }
+        (ModelKind::Local, None) => bail!("`model.local.folder` is not set"),
+        (ModelKind::Endpoint, _) => Ok(Arc::new(endpoint::Endpoint::new(settings.clone(), key)?)),
+    }
 }
 
 /// Why there is no turn. No variant's text holds a prompt or a key.
@@ -90,5 +118,21 @@ pub enum Error {
         endpoint: String,
         /// What is wrong.
         reason: String,
+    },
+    /// The model in this process cannot be loaded.
+    #[error("cannot load the model in `{folder}`")]
+    Load {
+        /// Its folder.
+        folder: String,
+        /// Why.
+        #[source]
+        source: engine::Error,
+    },
+    /// The model in this process gave no turn.
+    #[error("the model in this process gave no answer")]
+    Local {
+        /// Why.
+        #[source]
+        source: engine::GenerateError,
     },
 }
