@@ -11,7 +11,7 @@ use bot::halt::chain;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::store::{Store, sqlite::Sqlite};
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, sandbox, serve, session, telemetry};
+use bot::{doctor, fix, jobs, model, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
 use config::{Config, ModelKind, Secrets};
 
@@ -65,7 +65,7 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a model's folder.
+    /// Look at a model's folder, or serve it.
     #[command(subcommand)]
     Model(Model),
     /// Show the session of a job.
@@ -90,6 +90,11 @@ enum Model {
         #[arg(long)]
         json: bool,
     },
+    /// Answer the OpenAI protocol with a model in this process, until stopped.
+    #[command(
+        after_help = "Example: hyla model serve --model ~/models/FrogNano-4B-2609 --dtype int8 --listen 127.0.0.1:8080"
+    )]
+    Serve(model::serve::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -151,6 +156,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
         Commands::Model(Model::Info { folder, context, json }) => {
             run_model_info(&folder, context, json)
+        }
+        Commands::Model(Model::Serve(arguments)) => {
+            model::serve::run(arguments, Arc::new(System), quit()).await?;
+            Ok(ExitCode::SUCCESS)
         }
         Commands::Transcript { job } => run_transcript(file, job),
     }

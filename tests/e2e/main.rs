@@ -8,4 +8,5 @@ mod gitea_client;
 mod hostile;
 mod local;
 mod main_job;
+mod serve;
 mod trigger;

@@ -1,9 +1,11 @@
 //! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
-//! it, and so do the engine in this process and the tests' script.
+//! it, and so do the engine in this process and the tests' script. `server` is the other side of the same protocol.
 
 pub mod endpoint;
 mod gather;
 pub mod local;
+pub mod serve;
+pub mod server;
 mod wire;
 
 use std::sync::Arc;
