@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 
 # The version that the check of dependencies was written for; a later one may need a later Rust than the workspace.
 cargo_deny=0.20.2
+# The version that the server's test was written with.
+openai=3.57.0
 
 step() {
     step=$1
@@ -67,6 +69,19 @@ vocabulary() {
     rm -r "$scratch"
 }
 
+# The official client of the OpenAI protocol, for the test that skips itself without it.
+openai_client() {
+    local folder=${CARGO_TARGET_DIR:-target}/tmp/openai
+    [ ! -e "$folder/ready" ] || return 0
+    rm -rf "$folder"
+    if ! python3 -m venv "$folder" || ! timeout 120 "$folder/bin/pip" install --quiet "openai==$openai"; then
+        rm -rf "$folder"
+        echo "skipped: the \`openai\` client cannot be had with pip from here; the test with it will say so"
+    else
+        touch "$folder/ready"
+    fi
+}
+
 dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then
         cargo install --quiet --locked cargo-deny --version "$cargo_deny"
@@ -87,6 +102,7 @@ step "formatting" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "build" cargo build --workspace --all-targets --locked
 step "vocabulary" vocabulary
+step "openai client" openai_client
 step "tests" cargo test --workspace --locked
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 step "dependencies" dependencies

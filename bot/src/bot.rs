@@ -15,8 +15,7 @@ use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{Job, JobId, Rule};
-use crate::model::endpoint::Endpoint;
-use crate::model::{Error, Model, Settings};
+use crate::model::{self, Error, Model, Settings};
 use crate::owner;
 use crate::redact::Redactor;
 use crate::reply;
@@ -229,7 +228,7 @@ pub fn workshop(
         None => Profile::built_in(),
     };
     Ok(Workshop {
-        model: Arc::new(Endpoint::new(config.model.clone(), secrets.model.as_ref())?),
+        model: model::build(config, secrets.model.as_ref())?,
         owner: sandbox::workspace_owner(&options),
         sandbox: sandbox::build(options)?,
         profile,
@@ -261,19 +260,22 @@ pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
     )
 }
 
-/// Checks the model's context window. A server that does not answer yet is no error: jobs wait for it.
+/// Checks the model's context window, and loads a model in this process. A server that does not answer yet is no error: jobs wait for it.
 ///
 /// # Errors
 /// The server serves another model, or its window is smaller than the session's.
 pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<()> {
     let needed = config.session.context_tokens;
     match model.context_window().await {
-        Ok(Some(window)) => fits(window, needed),
+        Ok(Some(window)) => {
+            fits(window, needed)?;
+            Ok(model.prepare().await?)
+        }
         Ok(None) => {
             tracing::warn!("{}", untold(needed));
             Ok(())
         }
-        Err(error @ (Error::OtherModel { .. } | Error::Refused { .. })) => {
+        Err(error @ (Error::OtherModel { .. } | Error::Refused { .. } | Error::Load { .. })) => {
             Err(anyhow!("{}; {}", chain(&error), error.next(Settings::File)))
         }
         Err(error) => {

@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use engine::{GenerateError, Refused};
+
 use crate::job::{Failure, Rule};
 use crate::worker::Verdict;
 use crate::workshop;
@@ -139,6 +141,12 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
         | model::Error::Busy { .. } => (Failure::ModelDown, true),
         // The server may have been stopped in the middle of its answer.
         model::Error::Answer { .. } => (Failure::ModelAnswer, true),
+        model::Error::Load { .. } => (Failure::ModelDown, false),
+        model::Error::Local { source: GenerateError::Failed(_) } => (Failure::ModelAnswer, true),
+        model::Error::Local {
+            source: GenerateError::Refused(Refused::Busy { .. } | Refused::Closed),
+        } => (Failure::ModelDown, true),
+        model::Error::Local { source: GenerateError::Refused(_) } => (Failure::ModelAnswer, false),
         model::Error::ContextFull { .. }
         | model::Error::OtherModel { .. }
         | model::Error::Refused { .. } => (Failure::ModelAnswer, false),

@@ -15,9 +15,9 @@ use bot::store::{Store, sqlite::Sqlite};
 use bot::telemetry::Reader;
 use bot::waiting::Watched;
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, reply, sandbox, serve, session, telemetry};
+use bot::{doctor, fix, jobs, model, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
-use config::{Config, Secrets};
+use config::{Config, ModelKind, Secrets};
 
 /// A label on an issue becomes a draft pull request, made by a model on your own machine.
 #[derive(Parser)]
@@ -73,7 +73,7 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a model's folder.
+    /// Look at a model's folder, or serve it.
     #[command(
         subcommand,
         after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
@@ -101,6 +101,11 @@ enum Model {
         #[arg(long)]
         json: bool,
     },
+    /// Answer the OpenAI protocol with a model in this process, until stopped.
+    #[command(
+        after_help = "Example: hyla model serve --model ~/models/FrogNano-4B-2609 --dtype int8 --listen 127.0.0.1:8080"
+    )]
+    Serve(model::serve::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -120,6 +125,9 @@ struct Fix {
     /// A file with the key of that server, if it wants one; readable by its owner alone.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// A model's folder, to run it in this process instead of asking a server.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["endpoint", "model"])]
+    model_dir: Option<PathBuf>,
     /// Put the change on this new branch of the folder's repository.
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "hyla/fix")]
     write: Option<String>,
@@ -182,6 +190,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Model(Model::Info { folder, context, json }) => {
             run_model_info(&folder, context, json)
         }
+        Commands::Model(Model::Serve(arguments)) => {
+            model::serve::run(arguments, Arc::new(System), quit()).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         Commands::Transcript { job } => run_transcript(file, job),
     }
 }
@@ -216,6 +228,10 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     if let Some(name) = arguments.model {
         config.model.name = name;
     }
+    if let Some(folder) = arguments.model_dir {
+        config.model.kind = ModelKind::Local;
+        config.model.local.folder = Some(std::path::absolute(folder)?);
+    }
     config.forges.clear();
     let mut secrets = config.secrets(file)?;
     if let Some(file) = arguments.key_file {
@@ -236,8 +252,7 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     let work = async {
         let prepared = fix::prepare(&workshop, &options).await?;
         prove(workshop.sandbox.as_ref()).await?;
-        let what = format!("the model's server at `{}`", config.model.endpoint);
-        let window = doctor::patiently(&what, workshop.model.context_window(), note).await;
+        let window = doctor::patiently(&what(&config), workshop.model.context_window(), note).await;
         let needed = config.session.context_tokens;
         match window {
             Ok(Some(window)) => fits(window, needed)?,
@@ -257,6 +272,16 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
         fix::Outcome::NoChange => ExitCode::from(3),
         fix::Outcome::Refused => ExitCode::from(4),
     })
+}
+
+/// What answers as the model.
+fn what(config: &Config) -> String {
+    match &config.model.local.folder {
+        Some(folder) if config.model.kind == ModelKind::Local => {
+            format!("the model in `{}`", folder.display())
+        }
+        Some(_) | None => format!("the model's server at `{}`", config.model.endpoint),
+    }
 }
 
 async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
@@ -317,8 +342,7 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     show(doctor::data(&config.data_dir));
     doctor::sandbox(workshop.sandbox.as_ref(), &mut show).await;
     let model = doctor::model(workshop.model.as_ref(), config.session.context_tokens, &mut show);
-    doctor::patiently(&format!("the model's server at `{}`", config.model.endpoint), model, note)
-        .await;
+    doctor::patiently(&what(&config), model, note).await;
     if forges.is_empty() {
         show(doctor::no_forge());
     }

@@ -58,6 +58,10 @@ impl Model for Watched {
         self.model.context_window().await
     }
 
+    async fn prepare(&self) -> Result<(), Error> {
+        self.model.prepare().await
+    }
+
     fn name(&self) -> &str {
         self.model.name()
     }

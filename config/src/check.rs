@@ -6,8 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Evidence, Forge, Gate, Model, Protected, Publish, Queue, Sandbox, Server,
-    Session,
+    CleanUp, Config, Evidence, Forge, Gate, Local, Model, ModelKind, Protected, Publish, Queue,
+    Sandbox, Server, Session,
 };
 
 /// A key and what is wrong with it.
@@ -152,7 +152,19 @@ fn model(model: &Model) -> Checked {
     positive(model.idle_timeout, "model.idle_timeout")?;
     positive(model.turn_timeout, "model.turn_timeout")?;
     limited(model.retry_after_limit, "model.retry_after_limit")?;
-    need((1..=20).contains(&model.attempts), "model.attempts", "it must be from 1 to 20")
+    need((1..=20).contains(&model.attempts), "model.attempts", "it must be from 1 to 20")?;
+    local(&model.local, model.kind)
+}
+
+fn local(local: &Local, kind: ModelKind) -> Checked {
+    need(
+        kind != ModelKind::Local || local.folder.is_some(),
+        "model.local.folder",
+        "a local model needs its folder",
+    )?;
+    absolute(local.folder.as_deref(), "model.local.folder")?;
+    need(local.threads <= 1024, "model.local.threads", "it must be at most 1024")?;
+    need((1..=256).contains(&local.sessions), "model.local.sessions", "it must be from 1 to 256")
 }
 
 fn session(session: &Session) -> Checked {

@@ -1,4 +1,4 @@
-//! Which model answers, and where: any server that speaks the OpenAI chat-completions protocol.
+//! Which model answers, and where: any server that speaks the OpenAI chat-completions protocol, or this process.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,12 +6,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::SecretRef;
+use crate::{Local, ModelKind, SecretRef};
 
 /// `[model]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
+    /// Where it is.
+    pub kind: ModelKind,
     /// Base address of the server, up to and with `/v1`.
     #[serde(deserialize_with = "crate::address::required")]
     pub endpoint: Url,
@@ -35,6 +37,8 @@ pub struct Model {
     /// The longest wait that a `Retry-After` is obeyed for.
     #[serde(with = "humantime_serde")]
     pub retry_after_limit: Duration,
+    /// The model in this process.
+    pub local: Local,
 }
 
 /// What an endpoint looks like.
@@ -53,6 +57,7 @@ pub fn endpoint(text: &str) -> Result<Url, String> {
 impl Default for Model {
     fn default() -> Self {
         Self {
+            kind: ModelKind::Endpoint,
             endpoint: Url::parse("http://127.0.0.1:8000/v1").expect("a literal URL parses"),
             name: "FrogNano-4B-2609".into(),
             key: None,
@@ -62,6 +67,7 @@ impl Default for Model {
             turn_timeout: Duration::from_secs(7200),
             attempts: 4,
             retry_after_limit: Duration::from_secs(300),
+            local: Local::default(),
         }
     }
 }

@@ -32,6 +32,11 @@ fn an_error_names_file_key_and_reason() {
         ("data_dir = \"data\"", "`data_dir`", "absolute"),
         ("[model]\nendpoint = \"ftp://x/v1\"", "`model.endpoint`", "http"),
         ("[model]\nendpoint = \"http://a:b@x/v1\"", "`model.endpoint`", "no user"),
+        ("[model]\nkind = \"cloud\"", "`model.kind`", "unknown variant"),
+        ("[model]\nkind = \"local\"", "`model.local.folder`", "needs its folder"),
+        ("[model.local]\nfolder = \"m\"", "`model.local.folder`", "absolute"),
+        ("[model.local]\ndtype = \"int3\"", "`model.local.dtype`", "int4"),
+        ("[model.local]\nsessions = 0", "`model.local.sessions`", "from 1 to 256"),
         ("[session]\nturn_tokens = 131072", "`session.turn_tokens`", "context_tokens"),
         ("[session]\ntop_p = 0.0", "`session.top_p`", "above 0"),
         ("[sandbox]\nmemory_bytes = 1000000", "`sandbox", "unknown field `memory_bytes`"),
@@ -243,7 +248,10 @@ fn the_example_is_the_defaults() {
         .collect();
     for field in fields(&format!("{example:#?}")) {
         assert!(
-            shown.contains(field.as_str()) || text.contains(&format!("[{field}]")),
+            shown.contains(field.as_str())
+                || [format!("[{field}]"), format!(".{field}]")]
+                    .iter()
+                    .any(|table| text.contains(table)),
             "`{field}` is not in the example"
         );
     }

@@ -4,7 +4,7 @@
 //! It knows no job, no git and no forge, and it starts no runtime. An [`Engine`] is one thread that owns a model: it turns a
 //! [`Query`] into the tokens that the model reads ([`Encoder`]), computes batches of many turns ([`backend`]), draws tokens
 //! ([`Sampler`]) and reads them ([`Decoder`], [`parse`]).
-//! So far the bot does not use it: it reaches a model through an OpenAI-compatible endpoint that speaks these same types.
+//! The bot uses it in process or serves it; an OpenAI-compatible endpoint speaks these same types.
 
 pub mod backend;
 mod cache;

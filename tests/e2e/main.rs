@@ -15,6 +15,8 @@ mod endpoint;
 mod failures;
 mod gitea_client;
 mod hostile;
+mod local;
 mod main_job;
 mod outages;
+mod serve;
 mod trigger;

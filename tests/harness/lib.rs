@@ -3,4 +3,5 @@
 pub mod forge;
 pub mod house;
 pub mod model;
+pub mod tiny;
 pub mod tls;

@@ -1,13 +1,19 @@
 //! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
-//! it, and so do the tests' script and, once it exists, the engine in this process.
+//! it, and so do the engine in this process and the tests' script. `server` is the other side of the same protocol.
 
 pub mod endpoint;
 mod gather;
+pub mod local;
+pub mod serve;
+pub mod server;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use async_trait::async_trait;
+use config::{Config, ModelKind, Secret};
 use engine::{Piece, Reply, Request};
 
 use crate::reply;
@@ -31,8 +37,32 @@ pub trait Model: Send + Sync {
     /// See [`Error`].
     async fn context_window(&self) -> Result<Option<u64>, Error>;
 
+    /// Makes ready what a turn needs, where waiting for it hurts less than within a job.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    async fn prepare(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The name to show to people, such as `FrogNano-4B-2609`.
     fn name(&self) -> &str;
+}
+
+/// The model that the configuration names. Nothing is asked of a server yet, and nothing is loaded.
+///
+/// # Errors
+/// The endpoint's settings cannot be used.
+pub fn build(config: &Config, key: Option<&Secret>) -> anyhow::Result<Arc<dyn Model>> {
+    let settings = &config.model;
+    match (settings.kind, &settings.local.folder) {
+        (ModelKind::Local, Some(folder)) => {
+            let context_tokens = config.session.context_tokens;
+            Ok(Arc::new(local::Local::new(folder.clone(), &settings.local, context_tokens)))
+        }
+        (ModelKind::Local, None) => bail!("`model.local.folder` is not set"),
+        (ModelKind::Endpoint, _) => Ok(Arc::new(endpoint::Endpoint::new(settings.clone(), key)?)),
+    }
 }
 
 /// Why there is no turn. No variant's text holds a prompt or a key.
@@ -104,6 +134,22 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// The model in this process cannot be loaded.
+    #[error("cannot load the model in `{folder}`")]
+    Load {
+        /// Its folder.
+        folder: String,
+        /// Why.
+        #[source]
+        source: engine::Error,
+    },
+    /// The model in this process gave no turn.
+    #[error("the model in this process gave no answer")]
+    Local {
+        /// Why.
+        #[source]
+        source: engine::GenerateError,
+    },
 }
 
 /// Where a person sets what the bot knows of its model.
@@ -127,7 +173,10 @@ impl Error {
                 "start the model's server, or name another with --endpoint"
             }
             Self::Busy { .. } => "the server's own log says why; ask again once it is well",
-            Self::ContextFull { .. } => "give the server a larger context",
+            Self::ContextFull { .. } => "give the model a larger context",
+            Self::Load { .. } if in_file => "set `model.local.folder`, or make the folder whole",
+            Self::Load { .. } => "name a whole folder with --model-dir",
+            Self::Local { .. } => "ask again; `hyla doctor` looks at the folder",
             Self::OtherModel { .. } if in_file => "set `model.name`",
             Self::OtherModel { .. } => "name one with --model",
             Self::Refused { status: 401 | 403, .. } if in_file => {

@@ -38,7 +38,7 @@ pub(super) fn body(model: &str, request: &Request, left_out: &[&str]) -> Value {
 }
 
 /// A 32-bit number as people wrote it: 0.6 and not 0.6000000238418579.
-fn number(value: f32) -> Value {
+pub(super) fn number(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 

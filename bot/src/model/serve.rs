@@ -1,0 +1,127 @@
+//! The command `hyla model serve`: its arguments, what is checked before anybody is answered, and the start.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use config::{Secret, SecretRef};
+use engine::backend::cpu::Dtype;
+use engine::{Engine, Summary};
+use tokio::net::TcpListener;
+
+use super::local::name_of;
+use super::server::{self, App};
+use crate::clock::Clock;
+
+/// What `hyla model serve` is told.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The model's folder: config.json, safetensors files, tokenizer.json and chat_template.jinja.
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Where to listen. Anything but this machine's own addresses needs a key.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// How weights are kept in memory: bf16, int8 or int4.
+    #[arg(long, default_value = "bf16")]
+    dtype: Dtype,
+    /// Threads that compute; one for each core if left out.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<usize>,
+    /// Turns that run at the same time.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one)]
+    sessions: usize,
+    /// Turns that wait for one of these to end; more are answered with 429.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    waiting: usize,
+    /// Tokens of prompt and answer together, at most.
+    #[arg(long, value_name = "N", default_value = "131072", value_parser = at_least_one)]
+    context: usize,
+    /// Bytes at most of what is kept for the next turns of conversations.
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 30)]
+    memory: usize,
+    /// A file with the key that clients must show, readable by you alone.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The model's name for clients; its folder's name if left out.
+    #[arg(long)]
+    name: Option<String>,
+    /// How long running turns may take to end when the server is asked to stop.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    grace: humantime::Duration,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// Serves until `quit` is ready.
+///
+/// # Errors
+/// The key, the address or the model's folder are not in order.
+pub async fn run(
+    arguments: Arguments,
+    clock: Arc<dyn Clock>,
+    quit: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let key = key(&arguments)?;
+    let address = arguments.listen;
+    // Before the model is loaded, so that a taken port is known at once.
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on `{address}`"))?;
+    let address = listener.local_addr()?;
+    let options = server::Options {
+        name: arguments.name.clone().unwrap_or_else(|| name_of(&arguments.model)),
+        key,
+        is_local: address.ip().is_loopback(),
+        n_sessions: arguments.sessions,
+        memory_bytes: arguments.memory,
+        grace: *arguments.grace,
+    };
+    let engine = open(&arguments).await?;
+    tracing::info!(%address, model = options.name, context_tokens = engine.context_tokens(), "answering at /v1");
+    server::serve(App::new(engine, options, clock), listener, quit).await;
+    Ok(())
+}
+
+fn key(arguments: &Arguments) -> anyhow::Result<Option<Secret>> {
+    let Some(file) = &arguments.key_file else {
+        let address = arguments.listen;
+        if !address.ip().is_loopback() {
+            bail!(
+                "cannot listen on `{address}` without a key: everybody who reaches it could use the model; give --key-file"
+            );
+        }
+        return Ok(None);
+    };
+    let secret = SecretRef::File(std::path::absolute(file)?);
+    secret.read().map(Some).map_err(|reason| anyhow::anyhow!("cannot use --key-file: {reason}"))
+}
+
+async fn open(arguments: &Arguments) -> anyhow::Result<Engine> {
+    let usual = engine::Options::default();
+    let options = engine::Options {
+        dtype: arguments.dtype,
+        n_threads: arguments.threads.unwrap_or(usual.n_threads),
+        n_sessions: arguments.sessions,
+        n_waiting: arguments.waiting,
+        context_tokens: arguments.context,
+        memory_bytes: arguments.memory,
+        ..usual
+    };
+    let folder = arguments.model.clone();
+    let open = move || {
+        let summary = Summary::read(&folder)?;
+        let gigabytes = summary.weight_bytes as f64 / 1e9;
+        tracing::info!(folder = %folder.display(), gigabytes, "loading the model");
+        Engine::open(&folder, &options)
+    };
+    Ok(tokio::task::spawn_blocking(open).await.context("cannot load the model")??)
+}
