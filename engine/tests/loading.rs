@@ -220,3 +220,56 @@ fn the_published_shape_has_the_published_figures() {
     assert_eq!((tensors.len(), parameters), (426, 4_205_751_296));
     assert!(Checkpoint::open(folder.path(), &shape).is_err());
 }
+
+/// Numbers that look random and are the same in every run.
+fn numbers() -> impl FnMut(usize) -> usize {
+    let mut state = 1_u64;
+    move |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below
+    }
+}
+
+/// Spoils some bytes, or cuts the file.
+fn spoil(bytes: &mut Vec<u8>, reach: usize, draw: &mut impl FnMut(usize) -> usize) {
+    for _ in 0..=draw(3) {
+        let at = draw(reach.min(bytes.len()));
+        match draw(8) {
+            0 => bytes.truncate(at),
+            1 => bytes[at] = b"0[]{}\",-"[draw(8)],
+            2 => bytes[at] = b'9',
+            _ => bytes[at] ^= 1 << draw(8),
+        }
+        if bytes.is_empty() {
+            bytes.push(b'{');
+        }
+    }
+}
+
+#[test]
+fn a_spoiled_folder_is_loaded_or_refused_and_nothing_else() {
+    let folder = copy("tiny0");
+    let mut draw = numbers();
+    for (name, n_rounds) in [("config.json", 400), ("model.safetensors", 400)] {
+        let whole = std::fs::read(folder.path().join(name)).unwrap();
+        // What is behind the header of the tensors is only numbers.
+        let reach = match name {
+            "config.json" => whole.len(),
+            _ => 64 + usize::try_from(u64::from_le_bytes(*whole.first_chunk().unwrap())).unwrap(),
+        };
+        let mut n_refused = 0;
+        for _ in 0..n_rounds {
+            let mut bytes = whole.clone();
+            spoil(&mut bytes, reach, &mut draw);
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+            let summary = Summary::read(folder.path());
+            n_refused += usize::from(summary.is_err());
+            // Larger ones would only cost memory; their sizes are told before they are loaded.
+            if summary.is_ok_and(|summary| summary.parameters < 10_000_000) {
+                let _ = load(folder.path());
+            }
+        }
+        std::fs::write(folder.path().join(name), whole).unwrap();
+        assert!(n_refused > n_rounds / 4, "{name}: {n_refused}");
+    }
+}
