@@ -308,9 +308,10 @@ impl Drop for House {
 }
 
 fn end_of(row: Option<&Row>) -> End {
-    match row.expect("there is a job").job.state.clone() {
+    let row = row.expect("there is a job");
+    match row.job.state.clone() {
         State::Ended { end } => end,
-        other => panic!("the job is {other:?}"),
+        other => panic!("the job is {other:?}: {:?}", row.last_error),
     }
 }
 
