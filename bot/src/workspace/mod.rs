@@ -90,7 +90,7 @@ impl Workspace {
         &self.root
     }
 
-    /// The open folder. The agent may have closed it: see [`let_owner_in`].
+    /// The open folder. The agent may have closed it: its owner is let in first.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
