@@ -122,6 +122,22 @@ impl Layer {
     }
 }
 
+/// Several projections of the same rows, `h` [rows, width]: for each matrix [rows, outputs].
+fn project<const N: usize>(
+    machine: &Machine,
+    h: Vec<f32>,
+    width: usize,
+    all: [&Matrix; N],
+) -> [Vec<f32>; N] {
+    let n_rows = h.len() / width;
+    let input = Input::new(machine, h, width, &all);
+    let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
+    let mut jobs: Vec<Job<'_>> =
+        all.iter().zip(&mut tables).map(|(matrix, out)| Job { matrix, out, adds: false }).collect();
+    linear(machine, &input, &mut jobs);
+    tables
+}
+
 impl Delta {
     fn load(load: &mut Loader<'_>, shape: &Shape) -> Result<Self, Error> {
         let dtype = load.dtype;
@@ -141,14 +157,7 @@ impl Delta {
         let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.delta);
         let n_rows = h.len() / shape.hidden;
         let all = [&self.mixed, &self.gate, &self.beta, &self.decay];
-        let input = Input::new(machine, h, shape.hidden, &all);
-        let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
-        let mut jobs: Vec<Job<'_>> = all
-            .iter()
-            .zip(&mut tables)
-            .map(|(matrix, out)| Job { matrix, out, adds: false })
-            .collect();
-        linear(machine, &input, &mut jobs);
+        let tables = project(machine, h, shape.hidden, all);
         let [mixed, gates, betas, decays] = &tables;
         let mut read = vec![0.0; n_rows * sizes.values()];
         let out = Out::new(&mut read, sizes.values());
@@ -193,16 +202,8 @@ impl Attention {
     /// `h` [rows, hidden]; the result is added to `x`.
     fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: Vec<f32>, x: &mut [f32]) {
         let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.attention);
-        let n_rows = h.len() / shape.hidden;
         let all = [&self.query, &self.key, &self.value];
-        let input = Input::new(machine, h, shape.hidden, &all);
-        let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
-        let mut jobs: Vec<Job<'_>> = all
-            .iter()
-            .zip(&mut tables)
-            .map(|(matrix, out)| Job { matrix, out, adds: false })
-            .collect();
-        linear(machine, &input, &mut jobs);
+        let tables = project(machine, h, shape.hidden, all);
         let mut parts = Vec::new();
         let (mut exact, mut caches) = (Vec::new(), Vec::new());
         let mut first_row = 0;
