@@ -25,9 +25,10 @@ impl Arguments {
         match self.value(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => {
-                Err(Failure::value(format!("{name} must be a string, not {}", kind(other))))
-            }
+            Some(other) => Err(Failure::value(format!(
+                "{name} must be a string, not {}",
+                crate::reply::kind(other)
+            ))),
         }
     }
 
@@ -45,7 +46,7 @@ impl Arguments {
             Some(other) => {
                 return Err(Failure::value(format!(
                     "{name} must be a number, not {}",
-                    kind(other)
+                    crate::reply::kind(other)
                 )));
             }
         };
@@ -78,16 +79,5 @@ impl Arguments {
             }
             Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => false,
         }
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }

@@ -26,6 +26,19 @@ pub fn count(n: u32, word: &str) -> String {
     format!("{n} {word}{plural}")
 }
 
+/// What a JSON value is, in words.
+pub fn kind(value: &serde_json::Value) -> &'static str {
+    use serde_json::Value;
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// What to do next, for somebody who asked with a command instead of a label.
 pub fn next_at_a_terminal(end: &End) -> String {
     let asking = [

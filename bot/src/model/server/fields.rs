@@ -108,13 +108,6 @@ impl<'a> Fields<'a> {
 
 /// A value of the wrong type.
 pub(super) fn wrong(place: &str, expected: &str, found: &Value) -> Fault {
-    let found = match found {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    };
+    let found = crate::reply::kind(found);
     Fault::field(place, &format!("it must be {expected}, not {found}"))
 }
