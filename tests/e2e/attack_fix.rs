@@ -1,21 +1,12 @@
 //! `hyla fix` on a folder from a stranger, in front of a person's terminal.
 
-use std::path::Path;
 use std::process::Stdio;
 
 use tests::house::{demo_folder, hyla_binary};
 use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tokio::process::Command;
 
-fn git(folder: &Path, arguments: &[&str]) {
-    let output = std::process::Command::new("git")
-        .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"])
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("git runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use crate::commands::git;
 
 /// What `fix` prints, on both streams, for a folder of these files and a model with one command.
 async fn fixed(files: &[(&str, &str)], script: &str) -> String {

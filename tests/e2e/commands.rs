@@ -13,7 +13,7 @@ use tests::house::{
     WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
 };
 use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 struct Ran {
     code: Option<i32>,
@@ -35,7 +35,7 @@ async fn hyla(arguments: &[&str]) -> Ran {
     }
 }
 
-fn git(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = std::process::Command::new("git")
         .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"])
         .args(arguments)
@@ -269,6 +269,23 @@ async fn outside_with(recording: Recording) -> Outside {
     Outside { forge, _model: model, file: path.display().to_string(), folder, port }
 }
 
+impl Outside {
+    /// Starts the service.
+    fn serve(&self, errors: impl Into<Stdio>) -> Child {
+        let mut command = Command::new(hyla_binary());
+        command.args(["serve", "--config", &self.file]).stdin(Stdio::null()).stderr(errors);
+        command.kill_on_drop(true).spawn().expect("it starts")
+    }
+
+    /// Waits until the service listens, and has the repository send it its deliveries.
+    async fn is_heard_by(&self, repo: &RepoName) {
+        until("it listens", || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
+            .await;
+        let hook = format!("http://127.0.0.1:{}/hooks/main", self.port);
+        self.forge.register_hook(repo, &hook, WEBHOOK_SECRET);
+    }
+}
+
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !holds() {
@@ -282,16 +299,8 @@ async fn the_service_does_the_main_job_and_stops_when_told() {
     let outside = outside().await;
     let repo = "acme/hours".parse().expect("that is a name");
     let log = outside.folder.path().join("log");
-    let mut service = Command::new(hyla_binary())
-        .args(["serve", "--config", &outside.file])
-        .stdin(Stdio::null())
-        .stderr(std::fs::File::create(&log).expect("it is ours"))
-        .kill_on_drop(true)
-        .spawn()
-        .expect("it starts");
-    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", outside.port)).is_ok()).await;
-    let hook = format!("http://127.0.0.1:{}/hooks/main", outside.port);
-    outside.forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+    let mut service = outside.serve(std::fs::File::create(&log).expect("it is ours"));
+    outside.is_heard_by(&repo).await;
     let (title, body) = demo_issue();
     let ann = outside.forge.person("ann");
     let issue = ann.open_issue(&repo, title, body, &[]).await;
@@ -359,16 +368,8 @@ async fn ended_by(signal: Signal) {
     let text = std::fs::read_to_string(&outside.file).expect("it is ours");
     std::fs::write(&outside.file, text + short).expect("it is ours");
     let repo = "acme/hours".parse().expect("that is a name");
-    let serve = || {
-        let arguments = ["serve", "--config", &outside.file];
-        let mut command = Command::new(hyla_binary());
-        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        command.spawn().expect("it starts")
-    };
-    let mut first = serve();
-    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", outside.port)).is_ok()).await;
-    let hook = format!("http://127.0.0.1:{}/hooks/main", outside.port);
-    outside.forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+    let mut first = outside.serve(Stdio::null());
+    outside.is_heard_by(&repo).await;
     let (title, body) = demo_issue();
     let ann = outside.forge.person("ann");
     let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
@@ -377,7 +378,7 @@ async fn ended_by(signal: Signal) {
     send(&first, signal);
     first.wait().await.expect("it is ours");
     until("the agent is dead", || !lives(&words)).await;
-    let mut second = serve();
+    let mut second = outside.serve(Stdio::null());
     until("the draft is announced", || {
         let comments = outside.forge.comments(&repo, issue);
         comments.iter().any(|comment| comment.body.contains("Hyla: draft ready"))
@@ -466,16 +467,8 @@ async fn a_service_stops_though_a_fetch_does_not() {
     let repo = "acme/hours".parse().expect("that is a name");
     let fetch = Matcher::new("POST", "/acme/hours.git/git-upload-pack");
     outside.forge.fault(fetch, Fault::Hang, usize::MAX);
-    let mut service = Command::new(hyla_binary())
-        .args(["serve", "--config", &outside.file])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("it starts");
-    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", outside.port)).is_ok()).await;
-    let hook = format!("http://127.0.0.1:{}/hooks/main", outside.port);
-    outside.forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+    let mut service = outside.serve(Stdio::null());
+    outside.is_heard_by(&repo).await;
     let (title, body) = demo_issue();
     outside.forge.person("ann").open_issue(&repo, title, body, &["hyla"]).await;
     until("the fetch hangs", || {
@@ -598,13 +591,7 @@ async fn a_service_with_a_wrong_token_says_so_when_it_starts() {
     let outside = outside().await;
     std::fs::write(outside.folder.path().join("token"), "not-a-token").expect("it is ours");
     let log = outside.folder.path().join("log");
-    let _service = Command::new(hyla_binary())
-        .args(["serve", "--config", &outside.file])
-        .stdin(Stdio::null())
-        .stderr(std::fs::File::create(&log).expect("it is ours"))
-        .kill_on_drop(true)
-        .spawn()
-        .expect("it starts");
+    let _service = outside.serve(std::fs::File::create(&log).expect("it is ours"));
     let seen = || std::fs::read_to_string(&log).unwrap_or_default();
     until("it warns", || seen().contains("make a new token for the bot's user")).await;
     until("it listens all the same", || seen().contains("listening")).await;
