@@ -6,6 +6,7 @@ use super::linear::{Input, Job, Machine, gated, linear};
 use super::matrix::Matrix;
 use super::out::Out;
 use super::rows::Element;
+use super::scratch::Table;
 use super::sequence::Layer as State;
 use super::{Loader, Step, ops};
 use crate::{Error, Mixer, Shape};
@@ -110,28 +111,28 @@ impl Layer {
         let (shape, machine) = (batch.shape, batch.machine);
         let h = ops::norm_rows(machine, x, &self.before, shape.norm_eps);
         match &self.mixer {
-            Block::Attention(block) => block.forward(batch, at, h, x),
-            Block::Delta(block) => block.forward(batch, at, h, x),
+            Block::Attention(block) => block.forward(batch, at, &h, x),
+            Block::Delta(block) => block.forward(batch, at, &h, x),
         }
         let h = ops::norm_rows(machine, x, &self.after, shape.norm_eps);
         let n_rows = h.len() / shape.hidden;
-        let input = Input::new(machine, h, shape.hidden, &[&self.gate, &self.up]);
+        let input = Input::new(machine, &h, shape.hidden, &[&self.gate, &self.up]);
         let inner = gated(machine, &input, &self.gate, &self.up, n_rows);
-        let input = Input::new(machine, inner, shape.intermediate, &[&self.down]);
+        let input = Input::new(machine, &inner, shape.intermediate, &[&self.down]);
         linear(machine, &input, &mut [Job { matrix: &self.down, out: x, adds: true }]);
     }
 }
 
 /// Several projections of the same rows, `h` [rows, width]: for each matrix [rows, outputs].
-fn project<const N: usize>(
-    machine: &Machine,
-    h: Vec<f32>,
+fn project<'m, const N: usize>(
+    machine: &'m Machine,
+    h: &[f32],
     width: usize,
     all: [&Matrix; N],
-) -> [Vec<f32>; N] {
+) -> [Table<'m, f32>; N] {
     let n_rows = h.len() / width;
     let input = Input::new(machine, h, width, &all);
-    let mut tables = all.map(|matrix| vec![0.0; n_rows * matrix.outputs]);
+    let mut tables = all.map(|matrix| machine.table(n_rows * matrix.outputs));
     let mut jobs: Vec<Job<'_>> =
         all.iter().zip(&mut tables).map(|(matrix, out)| Job { matrix, out, adds: false }).collect();
     linear(machine, &input, &mut jobs);
@@ -153,13 +154,13 @@ impl Delta {
     }
 
     /// `h` [rows, hidden]; the result is added to `x`.
-    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: Vec<f32>, x: &mut [f32]) {
+    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: &[f32], x: &mut [f32]) {
         let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.delta);
         let n_rows = h.len() / shape.hidden;
         let all = [&self.mixed, &self.gate, &self.beta, &self.decay];
         let tables = project(machine, h, shape.hidden, all);
         let [mixed, gates, betas, decays] = &tables;
-        let mut read = vec![0.0; n_rows * sizes.values()];
+        let mut read = machine.table(n_rows * sizes.values());
         let out = Out::new(&mut read, sizes.values());
         let mut tasks = Vec::new();
         let mut first_row = 0;
@@ -182,7 +183,7 @@ impl Delta {
         }
         // SAFETY: every task has columns and rows of its own: those of its head and its step.
         machine.pool.each(&mut tasks, |task| unsafe { task.run(machine.isa, out) });
-        let input = Input::new(machine, read, sizes.values(), &[&self.output]);
+        let input = Input::new(machine, &read, sizes.values(), &[&self.output]);
         linear(machine, &input, &mut [Job { matrix: &self.output, out: x, adds: true }]);
     }
 }
@@ -200,7 +201,7 @@ impl Attention {
     }
 
     /// `h` [rows, hidden]; the result is added to `x`.
-    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: Vec<f32>, x: &mut [f32]) {
+    fn forward(&self, batch: &mut Batch<'_, '_>, at: usize, h: &[f32], x: &mut [f32]) {
         let (shape, machine, sizes) = (batch.shape, batch.machine, &batch.shape.attention);
         let all = [&self.query, &self.key, &self.value];
         let tables = project(machine, h, shape.hidden, all);
@@ -223,22 +224,22 @@ impl Attention {
         } else {
             self.mix(shape, machine, &rows, &mut exact)
         };
-        let input = Input::new(machine, mixed, sizes.queries(), &[&self.output]);
+        let input = Input::new(machine, &mixed, sizes.queries(), &[&self.output]);
         linear(machine, &input, &mut [Job { matrix: &self.output, out: x, adds: true }]);
     }
 
     /// Appends to the caches of all steps, then reads them; the result is [rows, queries].
-    fn mix<E: Element>(
+    fn mix<'m, E: Element>(
         &self,
         shape: &Shape,
-        machine: &Machine,
+        machine: &'m Machine,
         rows: &TokenRows<'_>,
         caches: &mut [&mut [Cache<E>]],
-    ) -> Vec<f32> {
+    ) -> Table<'m, f32> {
         let sizes = &shape.attention;
         let [both, keys, values] = rows.tables;
         let n_rows = both.len() / (2 * sizes.queries());
-        let mut queries = vec![0.0; n_rows * sizes.queries()];
+        let mut queries = machine.table(n_rows * sizes.queries());
         let out = Out::new(&mut queries, sizes.queries());
         let mut appends = Vec::new();
         for (part, heads) in rows.parts.iter().zip(caches.iter_mut()) {
@@ -268,7 +269,7 @@ impl Attention {
 /// What the projections gave for the rows of a batch.
 struct TokenRows<'a> {
     /// Queries with gates, keys, values.
-    tables: &'a [Vec<f32>; 3],
+    tables: &'a [Table<'a, f32>; 3],
     parts: &'a [Part],
     angles: &'a Angles,
 }
@@ -285,17 +286,17 @@ struct Place {
 }
 
 /// The softmax reads of all rows, gated: [rows, queries].
-fn read<E: Element>(
+fn read<'m, E: Element>(
     shape: &Shape,
-    machine: &Machine,
+    machine: &'m Machine,
     rows: &TokenRows<'_>,
     caches: &[&mut [Cache<E>]],
     queries: &[f32],
-) -> Vec<f32> {
+) -> Table<'m, f32> {
     let sizes = &shape.attention;
     let (head, width) = (sizes.head, sizes.queries());
     let both = &rows.tables[0];
-    let mut mixed = vec![0.0; queries.len()];
+    let mut mixed = machine.table(queries.len());
     let out = Out::new(&mut mixed, width);
     let places = places(shape, rows.parts);
     let block = |place: &Place, block: usize| {

@@ -5,105 +5,93 @@ use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
+use super::codes::Codes;
 use super::isa::{Isa, Kernel, Lanes};
 use super::matrix::{Dtype, GROUP, Halves, Line, Matrix, PANEL, Panels, Weights, quantise};
 use super::out::Out;
-use super::panels::{self, Codes, Packing};
+use super::panels::{self, Packing};
 use super::pool::Pool;
 use super::rows::{Rows, bf16_bits};
+use super::scratch::{Bits, Scratch, Table};
 use crate::Error;
 use crate::checkpoint::{Checkpoint, Expected};
 
 /// Bytes of weights that a thread takes at a time: below 256 KiB the memory is read more slowly (measured with two
 /// threads: 16 KiB pieces reach 70 % of it), and more would leave the threads unequal at the end.
 const PIECE_BYTES: usize = 256 << 10;
+/// Rows from which on the pieces may be larger.
+const MANY_ROWS: usize = 32;
+/// Outputs of the largest pieces: as many as BF16 tiles are copied of at a time.
+const WIDEST: usize = 256;
 
-/// Threads and instructions: everything a layer needs besides its weights.
+/// Threads, instructions and working memory: everything a layer needs besides its weights.
 pub(super) struct Machine {
     pub(super) pool: Pool,
     pub(super) isa: Isa,
+    scratch: Scratch,
+}
+
+impl Machine {
+    pub(super) fn new(pool: Pool, isa: Isa) -> Self {
+        Self { pool, isa, scratch: Scratch::default() }
+    }
+
+    /// A table of `n` values, which are left over from others.
+    pub(super) fn table<T: Bits>(&self, n: usize) -> Table<'_, T> {
+        self.scratch.table(n)
+    }
 }
 
 /// Rows of activations, [n, width], in every form that some weights ask for.
-#[derive(Default)]
-pub(super) struct Input {
+pub(super) struct Input<'a> {
     width: usize,
-    f32: Vec<f32>,
-    bf16: Vec<u16>,
-    /// The same for tiles, where they are used.
-    packed: Vec<u16>,
-    codes: Codes,
+    f32: &'a [f32],
+    /// As they are, or packed for tiles where these are used.
+    bf16: Table<'a, u16>,
+    codes: Codes<'a>,
 }
 
-impl Input {
+impl<'a> Input<'a> {
     /// Prepares rows for these matrices.
-    pub(super) fn new(machine: &Machine, x: Vec<f32>, width: usize, of: &[&Matrix]) -> Self {
-        let n = x.len() / width;
+    pub(super) fn new(machine: &'a Machine, x: &'a [f32], width: usize, of: &[&Matrix]) -> Self {
         let wants = |wanted: fn(&Weights) -> bool| of.iter().any(|matrix| wanted(&matrix.weights));
-        let mut input = Self { width, ..Self::default() };
-        if wants(|weights| matches!(weights, Weights::Bf16(_))) {
-            input.bf16 = vec![0; x.len()];
-            let mut rows: Vec<_> =
-                input.bf16.chunks_exact_mut(width).zip(x.chunks_exact(width)).collect();
-            machine.pool.each(&mut rows, |(out, row)| {
-                out.iter_mut().zip(row.iter()).for_each(|(out, value)| *out = bf16_bits(*value));
-            });
-            input.pack(machine);
-        }
-        if wants(|weights| matches!(weights, Weights::Int8(_) | Weights::Int4(_))) {
-            let n_groups = width.div_ceil(GROUP);
-            input.codes = Codes {
-                codes: vec![[0; GROUP]; n * n_groups],
-                scales: vec![0.0; n * n_groups],
-                sums: vec![0; n * n_groups],
-            };
-            let codes = &mut input.codes;
-            let mut rows: Vec<_> = x
-                .chunks_exact(width)
-                .zip(codes.codes.chunks_exact_mut(n_groups))
-                .zip(codes.scales.chunks_exact_mut(n_groups))
-                .zip(codes.sums.chunks_exact_mut(n_groups))
-                .collect();
-            machine.pool.each(&mut rows, |(((row, codes), scales), sums)| {
-                machine.isa.run(Quantise { row, codes, scales, sums });
-            });
-        }
-        if wants(|weights| matches!(weights, Weights::F32(_))) {
-            input.f32 = x;
-        }
+        let has_bf16 = wants(|weights| matches!(weights, Weights::Bf16(_)));
+        let has_codes = wants(|weights| matches!(weights, Weights::Int8(_) | Weights::Int4(_)));
+        let mut input = Self {
+            width,
+            f32: x,
+            bf16: machine.table(if has_bf16 { x.len() } else { 0 }),
+            codes: Codes::new(machine, if has_codes { x } else { &[] }, width),
+        };
+        input.round(machine);
         input
     }
 
-    /// Packs BF16 for tiles, if they are used.
-    fn pack(&mut self, machine: &Machine) {
+    /// Fills the table of BF16, if it is wanted.
+    fn round(&mut self, machine: &Machine) {
+        let (x, width) = (self.f32, self.width);
         #[cfg(target_arch = "x86_64")]
-        if machine.isa.has_tiles() && self.width.is_multiple_of(amx::STEP) {
-            self.packed = vec![0; self.bf16.len()];
-            let block = amx::ROWS * self.width;
-            let blocks = self.bf16.chunks(block).zip(self.packed.chunks_mut(block));
-            let mut blocks: Vec<_> = blocks.collect();
-            machine.pool.each(&mut blocks, |(x, packed)| amx::pack(x, self.width, packed));
+        if is_packed(machine.isa, width) {
+            let block = amx::ROWS * width;
+            let mut blocks: Vec<_> = x.chunks(block).zip(self.bf16.chunks_mut(block)).collect();
+            // SAFETY: there are tiles; blocks have up to 16 rows.
+            machine.pool.each(&mut blocks, |(x, packed)| unsafe {
+                amx::bf16::pack(x, width, packed);
+            });
+            return;
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = machine;
+        let mut rows: Vec<_> =
+            self.bf16.chunks_exact_mut(width).zip(x.chunks_exact(width)).collect();
+        machine.pool.each(&mut rows, |(out, row)| {
+            out.iter_mut().zip(row.iter()).for_each(|(out, value)| *out = bf16_bits(*value));
+        });
     }
 }
 
-/// [`panels::quantise_row`], compiled for every instruction set.
-struct Quantise<'a> {
-    row: &'a [f32],
-    codes: &'a mut [[i8; GROUP]],
-    scales: &'a mut [f32],
-    sums: &'a mut [i32],
-}
-
-impl Kernel for Quantise<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        panels::quantise_row(self.row, self.codes, self.scales, self.sums);
-    }
+/// Whether BF16 rows of this width are packed for tiles.
+#[cfg(target_arch = "x86_64")]
+fn is_packed(isa: Isa, width: usize) -> bool {
+    isa.has_tiles() && width.is_multiple_of(amx::STEP)
 }
 
 /// [`quantise`], compiled for every instruction set.
@@ -132,14 +120,15 @@ pub(super) struct Job<'a> {
 }
 
 /// Computes several layers of one input.
-pub(super) fn linear(machine: &Machine, input: &Input, jobs: &mut [Job<'_>]) {
+pub(super) fn linear(machine: &Machine, input: &Input<'_>, jobs: &mut [Job<'_>]) {
     let parts: Vec<(&Matrix, Out<'_>, bool)> = jobs
         .iter_mut()
         .map(|job| (job.matrix, Out::new(job.out, job.matrix.outputs), job.adds))
         .collect();
     let mut pieces = Vec::new();
     for (at, (matrix, _, _)) in parts.iter().enumerate() {
-        pieces.extend(matrix.pieces().into_iter().map(|columns| (at, columns)));
+        let n_rows = input.f32.len() / input.width;
+        pieces.extend(matrix.pieces(machine, n_rows).into_iter().map(|columns| (at, columns)));
     }
     machine.pool.run(pieces.len(), &|piece| {
         let (at, columns) = pieces[piece].clone();
@@ -150,16 +139,16 @@ pub(super) fn linear(machine: &Machine, input: &Input, jobs: &mut [Job<'_>]) {
 }
 
 /// `silu(gate) * up` of one input, [rows, outputs].
-pub(super) fn gated(
-    machine: &Machine,
-    input: &Input,
+pub(super) fn gated<'m>(
+    machine: &'m Machine,
+    input: &Input<'_>,
     gate: &Matrix,
     up: &Matrix,
     n_rows: usize,
-) -> Vec<f32> {
+) -> Table<'m, f32> {
     let n = gate.outputs;
-    let (mut gates, mut ups) = (vec![0.0; n_rows * n], vec![0.0; n_rows * n]);
-    let pieces = gate.pieces();
+    let (mut gates, mut ups) = (machine.table(n_rows * n), machine.table(n_rows * n));
+    let pieces = gate.pieces(machine, n_rows);
     let (out, other) = (Out::new(&mut gates, n), Out::new(&mut ups, n));
     machine.pool.run(pieces.len(), &|piece| {
         let columns = pieces[piece].clone();
@@ -223,10 +212,14 @@ impl Matrix {
     }
 
     /// Columns that a thread computes at a time.
-    fn pieces(&self) -> Vec<Range<usize>> {
+    fn pieces(&self, machine: &Machine, n_rows: usize) -> Vec<Range<usize>> {
         let bytes = self.bytes() / self.outputs.max(1);
+        let least = (PIECE_BYTES / bytes.max(1)).clamp(1, self.outputs.max(1));
+        // With many rows, what is read of them for each piece counts, and every thread still gets some pieces.
+        let most = self.outputs / (4 * machine.pool.n_threads());
+        let n = if n_rows > MANY_ROWS { least.max(most.min(WIDEST)) } else { least };
         // Whole panels, and a multiple of the tiles' widths.
-        let n = (PIECE_BYTES / bytes.max(1)).clamp(1, self.outputs.max(1)).next_multiple_of(48);
+        let n = n.next_multiple_of(64);
         (0..self.outputs).step_by(n).map(|from| from..(from + n).min(self.outputs)).collect()
     }
 
@@ -235,7 +228,7 @@ impl Matrix {
     unsafe fn compute(
         &self,
         isa: Isa,
-        input: &Input,
+        input: &Input<'_>,
         columns: Range<usize>,
         out: Out<'_>,
         adds: bool,
@@ -246,14 +239,14 @@ impl Matrix {
             match &self.weights {
                 Weights::F32(weights) => {
                     let rows =
-                        Rows { weights: weights.as_slice(), x: &input.f32, inputs: self.inputs };
+                        Rows { weights: weights.as_slice(), x: input.f32, inputs: self.inputs };
                     rows.compute(isa, columns, out, adds);
                 }
                 #[cfg(target_arch = "x86_64")]
-                Weights::Bf16(weights) if !input.packed.is_empty() => {
-                    let (weights, x) = (weights.values(), &input.packed);
-                    let packed = amx::Packed { weights, x, inputs: self.inputs };
-                    amx::bf16(packed, columns, out, adds);
+                Weights::Bf16(weights) if is_packed(isa, self.inputs) => {
+                    let (weights, x) = (weights.values(), &*input.bf16);
+                    let packed = amx::bf16::Packed { weights, x, inputs: self.inputs };
+                    amx::bf16::compute(packed, columns, out, adds);
                 }
                 Weights::Bf16(weights) => {
                     let rows =
@@ -278,7 +271,7 @@ impl Matrix {
         isa: Isa,
         packing: Packing,
         panels: &Panels,
-        input: &Input,
+        input: &Input<'_>,
         columns: Range<usize>,
         out: Out<'_>,
         adds: bool,

@@ -288,7 +288,7 @@ fn encode(values: &[f32], codes: &mut [i8; GROUP], scale: f32, most: f32) {
 /// The nearest integer, ties to even, of a value below 2^22. Without SSE 4.1, which not every target has, the standard
 /// library calls a function for it.
 #[inline(always)]
-pub(super) fn nearest(value: f32) -> f32 {
+fn nearest(value: f32) -> f32 {
     const SHIFT: f32 = 12_582_912.0;
     (value + SHIFT) - SHIFT
 }

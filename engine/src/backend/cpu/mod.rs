@@ -6,6 +6,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
+mod codes;
 mod delta;
 mod isa;
 mod layers;
@@ -16,6 +17,7 @@ mod out;
 mod panels;
 mod pool;
 mod rows;
+mod scratch;
 mod sequence;
 
 use std::path::Path;
@@ -124,7 +126,7 @@ impl Model {
             .map_err(|source| Error::Threads { n_threads: options.n_threads, source })?;
         // An instruction set is used only where it was found, whoever named it.
         let isa = Isa::available().into_iter().find(|isa| *isa == options.isa);
-        let machine = Machine { pool, isa: isa.unwrap_or_else(Isa::detect) };
+        let machine = Machine::new(pool, isa.unwrap_or_else(Isa::detect));
         let dtype = options.dtype;
         let load = &mut Loader {
             machine: &machine,
@@ -190,7 +192,7 @@ impl Model {
             return logits;
         }
         let h = ops::norm_rows(&self.machine, rows, &self.norm, self.shape.norm_eps);
-        let input = Input::new(&self.machine, h, self.shape.hidden, &[head]);
+        let input = Input::new(&self.machine, &h, self.shape.hidden, &[head]);
         let job = Job { matrix: head, out: &mut logits, adds: false };
         linear(&self.machine, &input, &mut [job]);
         logits

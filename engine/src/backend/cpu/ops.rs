@@ -2,6 +2,7 @@
 
 use super::isa::{Kernel, Lanes, exp, sigmoid};
 use super::linear::Machine;
+use super::scratch::Table;
 
 /// What is done to sixteen values, given sixteen others. Not a closure: those are not always inlined, and then they are
 /// compiled without the instructions that their kernel was chosen for.
@@ -120,10 +121,18 @@ pub(super) fn soften<L: Lanes>(scores: &mut [[f32; 16]], n: usize) -> (f32, f32)
 }
 
 /// Norms of all rows, [n, width].
-pub(super) fn norm_rows(machine: &Machine, x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
-    let mut y = x.to_vec();
-    let mut rows: Vec<&mut [f32]> = y.chunks_exact_mut(weight.len()).collect();
-    machine.pool.each(&mut rows, |row| machine.isa.run(Norm { x: row, weight, eps }));
+pub(super) fn norm_rows<'m>(
+    machine: &'m Machine,
+    x: &[f32],
+    weight: &[f32],
+    eps: f32,
+) -> Table<'m, f32> {
+    let (mut y, width) = (machine.table(x.len()), weight.len());
+    let mut rows: Vec<_> = y.chunks_exact_mut(width).zip(x.chunks_exact(width)).collect();
+    machine.pool.each(&mut rows, |(y, x)| {
+        y.copy_from_slice(x);
+        machine.isa.run(Norm { x: y, weight, eps });
+    });
     y
 }
 

@@ -8,59 +8,14 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::codes::Codes;
 use super::isa::Isa;
-use super::matrix::{GROUP, Line, PANEL, Panels, nearest};
+use super::matrix::{GROUP, Line, PANEL, Panels};
 use super::out::Out;
 
 /// Rows from which on tiles are faster than `vpdpbusd`; the results are the same.
 #[cfg(target_arch = "x86_64")]
 const TILED_ROWS: usize = 9;
-
-/// Rows of `x`, quantised.
-#[derive(Debug, Default)]
-pub(super) struct Codes {
-    /// [rows, groups, GROUP], -127..=127, padded with zeros.
-    pub(super) codes: Vec<[i8; GROUP]>,
-    /// [rows, groups]
-    pub(super) scales: Vec<f32>,
-    /// Sums of the codes, [rows, groups]: times the weights' offset, they are what offset codes sum up to much.
-    pub(super) sums: Vec<i32>,
-}
-
-/// Quantises one row; every slice has one entry for each group.
-#[inline(always)]
-pub(super) fn quantise_row(
-    row: &[f32],
-    codes: &mut [[i8; GROUP]],
-    scales: &mut [f32],
-    sums: &mut [i32],
-) {
-    for (((values, codes), scale), sum) in row.chunks(GROUP).zip(codes).zip(scales).zip(sums) {
-        // Fixed lengths and plain loops, which compilers turn into vectors.
-        let mut padded = [0.0_f32; GROUP];
-        padded[..values.len()].copy_from_slice(values);
-        let mut lanes = [0.0_f32; 16];
-        for at in 0..GROUP {
-            lanes[at % 16] = lanes[at % 16].max(padded[at].abs());
-        }
-        let mut largest = 0.0_f32;
-        for lane in lanes {
-            largest = largest.max(lane);
-        }
-        *scale = largest / 127.0;
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let mut total = 0;
-        for at in 0..GROUP {
-            #[expect(clippy::cast_possible_truncation, reason = "at most 127 by the scale")]
-            let code = nearest(padded[at] * inverse) as i32;
-            total += code;
-            #[expect(clippy::cast_possible_truncation, reason = "as above")]
-            let code = code as i8;
-            codes[at] = code;
-        }
-        *sum = total;
-    }
-}
 
 /// How codes of weights are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +54,7 @@ pub(super) unsafe fn compute(
     isa: Isa,
     packing: Packing,
     weights: &Panels,
-    x: &Codes,
+    x: &Codes<'_>,
     n_groups: usize,
     panels: Range<usize>,
     out: Out<'_>,
@@ -112,7 +67,7 @@ pub(super) unsafe fn compute(
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if isa.has_tiles() && n_rows >= TILED_ROWS {
-            return super::amx::bytes(work, packing, panels);
+            return super::amx::bytes::compute(work, packing, panels);
         }
         #[cfg(target_arch = "x86_64")]
         match (isa.has_vnni(), isa, packing) {
@@ -135,7 +90,7 @@ pub(super) unsafe fn compute(
 #[derive(Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) weights: &'a Panels,
-    pub(super) x: &'a Codes,
+    pub(super) x: &'a Codes<'a>,
     pub(super) n_groups: usize,
     pub(super) n_rows: usize,
     pub(super) out: Out<'a>,
@@ -168,8 +123,9 @@ impl Work<'_> {
 /// Nobody else holds these columns of `out`.
 unsafe fn portable(work: Work<'_>, packing: Packing, panel: usize, row: usize) {
     let mut sums = [0.0_f32; PANEL];
+    let (first, stride) = work.x.place(row, work.n_groups);
     for group in 0..work.n_groups {
-        let at = row * work.n_groups + group;
+        let at = first + group * stride;
         let codes = &work.x.codes[at];
         let mut whole = [-packing.offset() * work.x.sums[at]; PANEL];
         for (step, line) in work.lines(panel, group, packing).iter().enumerate() {
@@ -273,11 +229,12 @@ mod x86 {
         let n_groups = work.n_groups;
         let mut sums = [[_mm512_setzero_ps(); W]; H];
         let low = _mm512_set1_epi8(15);
+        let places = places::<H>(work, row);
         for group in 0..n_groups {
             let mut at = [0; H];
             let mut codes = [&work.x.codes[0]; H];
             for of in 0..H {
-                at[of] = (row + of) * n_groups + group;
+                at[of] = places[of].0 + group * places[of].1;
                 codes[of] = &work.x.codes[at[of]];
             }
             let mut lines = [&work.weights.codes[..0]; W];
@@ -364,6 +321,16 @@ mod x86 {
         }
     }
 
+    /// Where the groups of some rows lie.
+    #[inline(always)]
+    fn places<const H: usize>(work: Work<'_>, row: usize) -> [(usize, usize); H] {
+        let mut places = [(0, 0); H];
+        for of in 0..H {
+            places[of] = work.x.place(row + of, work.n_groups);
+        }
+        places
+    }
+
     /// Four codes of a step as one number.
     #[inline(always)]
     fn four(codes: &[i8; GROUP], step: usize) -> i32 {
@@ -395,10 +362,11 @@ mod x86 {
         let packing = if NIBBLES { Packing::Nibbles } else { Packing::Bytes };
         let n_groups = work.n_groups;
         let mut sums = [[_mm256_setzero_ps(); 2]; H];
+        let places = places::<H>(work, row);
         for group in 0..n_groups {
             let mut at = [0; H];
             for of in 0..H {
-                at[of] = (row + of) * n_groups + group;
+                at[of] = places[of].0 + group * places[of].1;
             }
             let lines = work.lines(panel, group, packing);
             let mut whole = [[_mm256_setzero_si256(); 2]; H];

@@ -41,7 +41,9 @@ fn rounded(row: &[f32], dtype: Dtype) -> Vec<f32> {
         Dtype::Int8 | Dtype::Int4 => {
             let n = row.len().div_ceil(GROUP);
             let (mut codes, mut scales) = (vec![[0; GROUP]; n], vec![0.0; n]);
-            panels::quantise_row(row, &mut codes, &mut scales, &mut vec![0; n]);
+            for ((values, codes), scale) in row.chunks(GROUP).zip(&mut codes).zip(&mut scales) {
+                *scale = super::super::codes::quantise_group(values, codes).0;
+            }
             let all = codes.iter().zip(&scales);
             let all = all.flat_map(|(codes, scale)| codes.map(|code| f32::from(code) * scale));
             all.take(row.len()).collect()
@@ -52,7 +54,7 @@ fn rounded(row: &[f32], dtype: Dtype) -> Vec<f32> {
 #[test]
 fn every_kernel_sums_products_at_every_size() {
     for isa in Isa::available() {
-        let machine = Machine { pool: Pool::new(2).unwrap(), isa };
+        let machine = Machine::new(Pool::new(2).unwrap(), isa);
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
             for (outputs, inputs) in [(1, 1), (37, 100), (50, 64), (33, 160), (112, 96)] {
                 let matrix = matrix(outputs, inputs, dtype);
@@ -62,7 +64,7 @@ fn every_kernel_sums_products_at_every_size() {
                 }
                 for n_rows in [1, 2, 3, 5, 9, 16, 17, 33] {
                     let x = values(n_rows * inputs, 3);
-                    let input = Input::new(&machine, x.clone(), inputs, &[&matrix]);
+                    let input = Input::new(&machine, &x, inputs, &[&matrix]);
                     let mut out = vec![1.0; n_rows * outputs];
                     let job = Job { matrix: &matrix, out: &mut out, adds: true };
                     linear(&machine, &input, &mut [job]);
@@ -81,6 +83,27 @@ fn every_kernel_sums_products_at_every_size() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// More outputs, inputs and rows than any kernel keeps in a cache at a time.
+#[test]
+fn a_row_among_many_has_the_bits_that_it_has_alone() {
+    let machine = Machine::new(Pool::new(2).unwrap(), Isa::detect());
+    let (outputs, inputs, n_rows) = (530, 1216, 70);
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
+        let matrix = matrix(outputs, inputs, dtype);
+        let compute = |x: &[f32]| {
+            let input = Input::new(&machine, x, inputs, &[&matrix]);
+            let mut out = vec![0.0; x.len() / inputs * outputs];
+            linear(&machine, &input, &mut [Job { matrix: &matrix, out: &mut out, adds: false }]);
+            out
+        };
+        let x = values(n_rows * inputs, 5);
+        let all = compute(&x);
+        for (at, (x, out)) in x.chunks_exact(inputs).zip(all.chunks_exact(outputs)).enumerate() {
+            assert!(compute(x) == out, "{dtype:?}: row {at}");
         }
     }
 }
