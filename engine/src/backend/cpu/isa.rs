@@ -100,8 +100,6 @@ pub(super) trait Lanes: Copy {
 
     fn splat(x: f32) -> Self;
     fn load(from: &[f32; 16]) -> Self;
-    /// BF16, widened.
-    fn load_bf16(from: &[u16; 16]) -> Self;
     /// 32 BF16, widened: those at even places, then those at odd ones.
     fn load_bf16_pairs(from: &[u16; 32]) -> (Self, Self);
     fn store(self, to: &mut [f32; 16]);
@@ -184,11 +182,6 @@ impl Lanes for Plain {
     #[inline(always)]
     fn load(from: &[f32; 16]) -> Self {
         Self(*from)
-    }
-
-    #[inline(always)]
-    fn load_bf16(from: &[u16; 16]) -> Self {
-        Self(from.map(|bits| f32::from_bits(u32::from(bits) << 16)))
     }
 
     #[inline(always)]
@@ -316,10 +309,6 @@ mod x86 {
         lanes! {
             fn splat(x: f32) -> Self { Self(_mm512_set1_ps(x)) }
             fn load(from: &[f32; 16]) -> Self { Self(_mm512_loadu_ps(from.as_ptr())) }
-            fn load_bf16(from: &[u16; 16]) -> Self {
-                let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
-                Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits)))
-            }
             fn load_bf16_pairs(from: &[u16; 32]) -> (Self, Self) {
                 let both = _mm512_loadu_si512(from.as_ptr().cast());
                 let high = _mm512_set1_epi32(i32::MIN >> 15);
@@ -357,13 +346,6 @@ mod x86 {
             fn splat(x: f32) -> Self { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
             fn load(from: &[f32; 16]) -> Self {
                 Self(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from[8..].as_ptr()))
-            }
-            fn load_bf16(from: &[u16; 16]) -> Self {
-                let half = |at: usize| {
-                    let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from[at..].as_ptr().cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
-                };
-                Self(half(0), half(8))
             }
             fn load_bf16_pairs(from: &[u16; 32]) -> (Self, Self) {
                 let both = [

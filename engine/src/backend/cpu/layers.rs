@@ -1,6 +1,7 @@
 //! The layers: what mixes tokens, then SwiGLU, each added to the residual stream.
 
-use super::attention::{self, Angles, Append, Cache, Norms, Read};
+use super::attention::read::{self, HEADS, Read, n_together};
+use super::attention::{Angles, Append, Cache, Norms};
 use super::delta::{Rows, Task, Weights, Widths};
 use super::linear::{Input, Job, Machine, gated, linear};
 use super::matrix::Matrix;
@@ -10,9 +11,6 @@ use super::scratch::Table;
 use super::sequence::Layer as State;
 use super::{Loader, Step, ops};
 use crate::{Error, Mixer, Shape};
-
-/// Queries of one key head that are read together.
-const QUERIES: usize = 4;
 
 pub(super) struct Layer {
     before: Vec<f32>,
@@ -274,14 +272,17 @@ struct TokenRows<'a> {
     angles: &'a Angles,
 }
 
-/// One token and up to four query heads of one key head.
+/// Some neighbouring tokens and up to four query heads of one key head.
 struct Place {
     step: usize,
+    /// Of the first token.
     row: usize,
+    n_tokens: usize,
     kv_head: usize,
     /// Of all query heads.
     first_head: usize,
     n_heads: usize,
+    /// Tokens that the first one sees.
     n_visible: usize,
 }
 
@@ -294,72 +295,70 @@ fn read<'m, E: Element>(
     queries: &[f32],
 ) -> Table<'m, f32> {
     let sizes = &shape.attention;
-    let (head, width) = (sizes.head, sizes.queries());
+    let (head, width, isa) = (sizes.head, sizes.queries(), machine.isa);
     let both = &rows.tables[0];
     let mut mixed = machine.table(queries.len());
     let out = Out::new(&mut mixed, width);
-    let places = places(shape, rows.parts);
-    let block = |place: &Place, block: usize| {
-        let from = place.row * width + place.first_head * head;
-        machine.isa.run(Read {
-            sizes,
-            cache: &caches[place.step][place.kv_head],
-            queries: &queries[from..from + place.n_heads * head],
-            n_visible: place.n_visible,
-            block,
-        })
+    let places = places(shape, rows.parts, n_together::<E>(isa, head));
+    let of = |place: &Place| Read {
+        cache: &caches[place.step][place.kv_head],
+        queries: &queries[place.row * width..(place.row + place.n_tokens) * width],
+        width,
+        head,
+        first_head: place.first_head,
+        n_heads: place.n_heads,
+        n_tokens: place.n_tokens,
+        n_visible: place.n_visible,
     };
-    let finish = |place: &Place, parts: &[attention::Part]| {
-        let mut outs: Vec<(&mut [f32], &[f32])> = (0..place.n_heads)
-            .map(|at| {
-                let number = place.first_head + at;
-                // SAFETY: every place has its row and its heads for itself.
-                let out = unsafe { out.part(place.row, number * head..(number + 1) * head) };
-                (out, &both[(place.row * sizes.n_heads + number) * 2 * head + head..][..head])
-            })
-            .collect();
-        attention::finish(machine.isa, head, parts.iter(), &mut outs);
-    };
-    let n_blocks: usize = places.iter().map(|place| attention::n_blocks(place.n_visible)).sum();
-    // With few tokens a long context is shared by the threads block by block.
-    if places.len() < 8 * machine.pool.n_threads() && n_blocks > places.len() {
-        let mut reads: Vec<(usize, usize, attention::Part)> = Vec::new();
-        for (at, place) in places.iter().enumerate() {
-            let blocks = 0..attention::n_blocks(place.n_visible);
-            reads.extend(blocks.map(|block| (at, block, attention::Part::default())));
+    let finish = |place: &Place, whole: &read::Part| {
+        for at in 0..place.n_tokens * place.n_heads {
+            let row = place.row + at / place.n_heads;
+            let number = place.first_head + at % place.n_heads;
+            let gates = &both[(row * sizes.n_heads + number) * 2 * head + head..][..head];
+            // SAFETY: every place has its rows and its heads for itself.
+            let out = unsafe { out.part(row, number * head..(number + 1) * head) };
+            whole.finish(isa, at, gates, out);
         }
-        machine.pool.each(&mut reads, |(at, number, part)| *part = block(&places[*at], *number));
-        let mut reads = reads.into_iter().map(|(_, _, part)| part);
+    };
+    // With few tokens a long context is shared by the threads block by block.
+    let n_blocks: usize = places.iter().map(|place| of(place).n_blocks()).sum();
+    if places.len() < 8 * machine.pool.n_threads() && n_blocks > places.len() {
+        let mut reads = Vec::new();
         for place in &places {
-            let parts: Vec<_> = reads.by_ref().take(attention::n_blocks(place.n_visible)).collect();
-            finish(place, &parts);
+            let read = of(place);
+            let part = || read::Part::new(read.n_rows(), head);
+            reads.extend((0..read.n_blocks()).map(|block| (read, block, part())));
+        }
+        machine.pool.each(&mut reads, |(read, block, part)| read.block(isa, *block, part));
+        let mut reads = reads.into_iter();
+        for place in &places {
+            let mut parts = reads.by_ref().take(of(place).n_blocks()).map(|(_, _, part)| part);
+            let mut whole = parts.next().expect("a token sees itself");
+            parts.for_each(|part| whole.merge(isa, &part));
+            finish(place, &whole);
         }
     } else {
-        machine.pool.run(places.len(), &|at| {
-            let place = &places[at];
-            let blocks = 0..attention::n_blocks(place.n_visible);
-            let parts: Vec<_> = blocks.map(|number| block(place, number)).collect();
-            finish(place, &parts);
-        });
+        machine.pool.run(places.len(), &|at| finish(&places[at], &of(&places[at]).all(isa)));
     }
     mixed
 }
 
-fn places(shape: &Shape, parts: &[Part]) -> Vec<Place> {
+fn places(shape: &Shape, parts: &[Part], n_together: usize) -> Vec<Place> {
     let sizes = &shape.attention;
     let group = sizes.n_heads / sizes.n_kv_heads;
     let mut places = Vec::new();
     for (step, part) in parts.iter().enumerate() {
         // Key head by key head, so that neighbours read the same cache.
         for kv_head in 0..sizes.n_kv_heads {
-            for token in 0..part.n_tokens {
-                for from in (0..group).step_by(QUERIES) {
+            for token in (0..part.n_tokens).step_by(n_together) {
+                for from in (0..group).step_by(HEADS) {
                     places.push(Place {
                         step,
                         row: part.first_row + token,
+                        n_tokens: n_together.min(part.n_tokens - token),
                         kv_head,
                         first_head: kv_head * group + from,
-                        n_heads: QUERIES.min(group - from),
+                        n_heads: HEADS.min(group - from),
                         n_visible: part.n_before + token + 1,
                     });
                 }

@@ -103,6 +103,10 @@ pub(super) fn norm<L: Lanes>(x: &mut [f32], weight: &[f32], eps: f32) {
 #[inline(always)]
 pub(super) fn soften<L: Lanes>(scores: &mut [[f32; 16]], n: usize) -> (f32, f32) {
     let all = scores.as_flattened_mut();
+    if n == 0 {
+        all.fill(0.0);
+        return (f32::NEG_INFINITY, 0.0);
+    }
     all[n..].fill(f32::NEG_INFINITY);
     let mut largest = L::splat(f32::NEG_INFINITY);
     for scores in scores.iter() {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::attention::Cache;
 use super::isa::{Isa, Kernel, Lanes};
 use super::out::Out;
 
@@ -23,16 +24,22 @@ pub(super) struct Rows<'a, E> {
 
 /// A value that can be widened to f32.
 pub(super) trait Element: Copy + Default + Send + Sync {
+    const IS_BF16: bool;
+
     /// 32 values, in the same arrangement for every call.
     fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L);
-    /// 16 values in their order.
-    fn load<L: Lanes>(from: &[Self; 16]) -> L;
+    /// Where a lane of the first or second register of [`Self::pair`] lies among the 32.
+    fn place(lane: usize, which: usize) -> usize;
+    /// A cache of BF16, if it is one.
+    fn halves(cache: &Cache<Self>) -> Option<&Cache<u16>>;
     /// Rounds to this type.
     fn of(value: f32) -> Self;
     fn to_f32(self) -> f32;
 }
 
 impl Element for f32 {
+    const IS_BF16: bool = false;
+
     #[inline(always)]
     fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L) {
         let halves = from.as_chunks::<16>().0;
@@ -40,8 +47,12 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn load<L: Lanes>(from: &[Self; 16]) -> L {
-        L::load(from)
+    fn place(lane: usize, which: usize) -> usize {
+        which * 16 + lane
+    }
+
+    fn halves(_: &Cache<Self>) -> Option<&Cache<u16>> {
+        None
     }
 
     #[inline(always)]
@@ -57,14 +68,20 @@ impl Element for f32 {
 
 /// BF16 bits.
 impl Element for u16 {
+    const IS_BF16: bool = true;
+
     #[inline(always)]
     fn pair<L: Lanes>(from: &[Self; 32]) -> (L, L) {
         L::load_bf16_pairs(from)
     }
 
     #[inline(always)]
-    fn load<L: Lanes>(from: &[Self; 16]) -> L {
-        L::load_bf16(from)
+    fn place(lane: usize, which: usize) -> usize {
+        2 * lane + which
+    }
+
+    fn halves(cache: &Cache<Self>) -> Option<&Cache<u16>> {
+        Some(cache)
     }
 
     #[inline(always)]

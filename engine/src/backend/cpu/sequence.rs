@@ -49,9 +49,9 @@ impl Sequence {
         let n_heads = shape.attention.n_kv_heads;
         let layers = shape.layers.iter().map(|mixer| match (mixer, dtype) {
             (Mixer::Delta, _) => Layer::Delta(Memory::new(&shape.delta)),
-            (Mixer::Attention, Dtype::F32) => Layer::Exact(vec![Cache::default(); n_heads]),
+            (Mixer::Attention, Dtype::F32) => Layer::Exact(vec![Cache::new(); n_heads]),
             (Mixer::Attention, Dtype::Bf16 | Dtype::Int8 | Dtype::Int4) => {
-                Layer::Attention(vec![Cache::default(); n_heads])
+                Layer::Attention(vec![Cache::new(); n_heads])
             }
         });
         Self { n_tokens: 0, layers: layers.collect() }

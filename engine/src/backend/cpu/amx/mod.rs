@@ -128,6 +128,7 @@ macro_rules! tiles {
     };
 }
 
+pub(super) mod attention;
 pub(super) mod bf16;
 pub(super) mod bytes;
 
