@@ -203,3 +203,6 @@ impl<E: Element> Kernel for Appending<'_, '_, '_, E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
