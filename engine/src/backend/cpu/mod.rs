@@ -11,6 +11,7 @@ mod delta;
 mod isa;
 mod layers;
 mod linear;
+mod load;
 mod matrix;
 mod ops;
 mod out;

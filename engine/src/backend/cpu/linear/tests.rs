@@ -2,6 +2,7 @@
 
 use half::bf16;
 
+use super::super::matrix::{Dtype, Halves, quantise};
 use super::*;
 
 /// Values between -1 and 1, the same in every run.
