@@ -10,8 +10,8 @@ use serde::Deserialize;
 pub struct Local {
     /// The model's folder: config.json, safetensors files, tokenizer and chat template.
     pub folder: Option<PathBuf>,
-    /// How weights are kept in memory.
-    pub dtype: Dtype,
+    /// How weights are kept in memory; if left out, as a quantised folder has them, and as BF16 for any other.
+    pub dtype: Option<Dtype>,
     /// Threads that compute; 0 is one for each core.
     pub threads: usize,
     /// Sessions that the model works on at the same time.
@@ -22,7 +22,7 @@ pub struct Local {
 
 impl Default for Local {
     fn default() -> Self {
-        Self { folder: None, dtype: Dtype::Bf16, threads: 0, sessions: 4, memory_bytes: 8 << 30 }
+        Self { folder: None, dtype: None, threads: 0, sessions: 4, memory_bytes: 8 << 30 }
     }
 }
 

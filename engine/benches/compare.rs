@@ -44,7 +44,8 @@ fn main() -> Result<(), String> {
     for name in &arguments.dtypes {
         let dtype: Dtype = name.parse().map_err(|error| format!("{error}"))?;
         let begun = Instant::now();
-        let options = Options { dtype, n_threads: arguments.n_threads, isa: Isa::detect() };
+        let options =
+            Options { dtype: Some(dtype), n_threads: arguments.n_threads, isa: Isa::detect() };
         let model = Model::load(&arguments.model, &options).map_err(|error| error.to_string())?;
         println!(
             "dtype={name} test=load seconds={:.1} weights={:.2} GB peak={:.2} GB",

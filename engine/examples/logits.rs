@@ -1,13 +1,14 @@
 //! Writes the logits of every position:
 //! `logits MODEL_DIR IDS.json OUT.safetensors [--dtype f32|bf16|int8|int4] [--split N]`.
 //!
-//! `IDS.json` is a list of token ids. With `--split N` the first N tokens are one prefill and the rest come one by one.
+//! `IDS.json` is a list of token ids. Weights are kept as f32 unless `--dtype` or a quantised folder says otherwise. With `--split N` the first N tokens are one prefill and the rest come one by one.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use engine::backend::cpu::{Dtype, Isa, Model, Options, Step, Wanted};
+use engine::{Checkpoint, Shape};
 use safetensors::tensor::TensorView;
 
 const USAGE: &str =
@@ -17,7 +18,7 @@ struct Arguments {
     model: PathBuf,
     ids: PathBuf,
     out: PathBuf,
-    dtype: Dtype,
+    dtype: Option<Dtype>,
     split: Option<usize>,
 }
 
@@ -34,13 +35,13 @@ fn main() -> ExitCode {
 
 fn arguments() -> Result<Arguments, String> {
     let mut paths = Vec::new();
-    let (mut dtype, mut split) = (Dtype::F32, None);
+    let (mut dtype, mut split) = (None, None);
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         match word.as_str() {
             "--dtype" => {
                 let name = given.next().unwrap_or_default();
-                dtype = name.parse().map_err(|error| format!("{error}\n{USAGE}"))?;
+                dtype = Some(name.parse().map_err(|error| format!("{error}\n{USAGE}"))?);
             }
             "--split" => {
                 let number = given.next().and_then(|number| number.parse().ok());
@@ -58,7 +59,10 @@ fn arguments() -> Result<Arguments, String> {
 fn run(arguments: &Arguments) -> Result<(), String> {
     let chain = |error: engine::Error| error.to_string();
     let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = Options { dtype: arguments.dtype, n_threads, isa: Isa::detect() };
+    let shape = Shape::read(&arguments.model).map_err(chain)?;
+    let is_plain = Checkpoint::open(&arguments.model, &shape).map_err(chain)?.quantised().is_none();
+    let dtype = arguments.dtype.or(is_plain.then_some(Dtype::F32));
+    let options = Options { dtype, n_threads, isa: Isa::detect() };
     let model = Model::load(&arguments.model, &options).map_err(chain)?;
     let shown = arguments.ids.display();
     let text = std::fs::read_to_string(&arguments.ids)

@@ -1,19 +1,24 @@
 //! The tensors of a model's folder: safetensors files, one or several through their index, mapped and not copied.
 //!
-//! A checkpoint is what lies on the disk. Every tensor that a shape asks for is found, of the right size and finite, or the
-//! error names it; tensors of the vision tower and of the multi-token-prediction block are skipped, any other is an error.
+//! A checkpoint is what lies on the disk, as published or as [`quantised`](crate::quantised) writes it. Every tensor that a
+//! shape asks for is found, of the right size and finite, or the error names it; tensors of the vision tower and of the
+//! multi-token-prediction block are skipped, any other is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use half::{bf16, f16};
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors};
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 
+use crate::backend::cpu;
+use crate::quantised::{Part, Quantised};
 use crate::{Error, Mixer, Shape};
 
 /// What the names of the text model's tensors begin with: as published, and as re-saved.
@@ -26,9 +31,13 @@ const LARGEST: f32 = 1e4;
 /// Values that are checked together.
 const BLOCK: usize = 4096;
 
+/// The types of plain values.
+const PLAIN: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
+
 /// An open folder.
 pub struct Checkpoint {
     folder: PathBuf,
+    quantised: Option<Quantised>,
     files: Vec<(PathBuf, Arc<Mmap>)>,
     /// By the name without prefix.
     places: BTreeMap<String, Place>,
@@ -46,6 +55,19 @@ struct Place {
     bytes: Range<usize>,
 }
 
+impl Place {
+    /// Values of a row.
+    fn width(&self) -> usize {
+        self.dimensions.iter().skip(1).product()
+    }
+
+    /// The bytes of some rows of plain values.
+    fn rows(&self, rows: &Range<usize>) -> Range<usize> {
+        let size = if self.dtype == Dtype::F32 { 4 } else { 2 } * self.width();
+        self.bytes.start + rows.start * size..self.bytes.start + rows.end * size
+    }
+}
+
 /// A tensor that a model needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
@@ -53,6 +75,55 @@ pub struct Expected {
     pub name: String,
     /// Its dimensions, outermost first.
     pub dimensions: Vec<usize>,
+    /// What it is to the model.
+    pub role: Role,
+}
+
+/// What a tensor is to its model, which says in which forms it may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The embedding or the head.
+    Table,
+    /// A linear layer.
+    Linear,
+    /// A projection with one output for each head of a Gated DeltaNet layer.
+    Gate,
+    /// What is no matrix: norms, taps, rates.
+    Small,
+}
+
+/// Bytes of a mapped file, which stays mapped with them.
+pub(crate) struct Mapped {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Mapped {
+    pub(crate) fn map(&self) -> &Arc<Mmap> {
+        &self.map
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_file(file: &File, range: Range<usize>) -> Self {
+        // SAFETY: the test's own file, which nobody else changes.
+        #[expect(unsafe_code, reason = "mapping a file")]
+        let map = unsafe { Mmap::map(file) }.expect("a file of a test can be mapped");
+        Self { map: Arc::new(map), range }
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+}
+
+/// A quantised tensor, as it lies in the file.
+pub(crate) struct Parts {
+    pub(crate) codes: Mapped,
+    pub(crate) scales: Mapped,
 }
 
 #[derive(Deserialize)]
@@ -68,13 +139,33 @@ impl Checkpoint {
     pub fn open(folder: &Path, shape: &Shape) -> Result<Self, Error> {
         let index = index(folder)?;
         let names: BTreeSet<&str> = index.values().map(String::as_str).collect();
-        let mut checkpoint =
-            Self { folder: folder.to_owned(), files: Vec::new(), places: BTreeMap::new() };
+        let mut checkpoint = Self {
+            folder: folder.to_owned(),
+            quantised: None,
+            files: Vec::new(),
+            places: BTreeMap::new(),
+        };
         for name in names {
             checkpoint.add(name, &index)?;
         }
         checkpoint.check(shape)?;
         Ok(checkpoint)
+    }
+
+    /// One file, whatever is in it.
+    #[cfg(test)]
+    pub(crate) fn of_file(file: &Path) -> Result<Self, Error> {
+        let (folder, name) = (file.parent(), file.file_name().and_then(std::ffi::OsStr::to_str));
+        let folder = folder.expect("a file is in a folder").to_owned();
+        let mut checkpoint =
+            Self { folder, quantised: None, files: Vec::new(), places: BTreeMap::new() };
+        checkpoint.add(name.expect("a test's file has a name"), &BTreeMap::new())?;
+        Ok(checkpoint)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &Arc<Mmap>> {
+        self.files.iter().map(|(_, map)| map)
     }
 
     fn add(&mut self, name: &str, index: &BTreeMap<String, String>) -> Result<(), Error> {
@@ -88,6 +179,7 @@ impl Checkpoint {
             });
         }
         let mapped = map(&file)?;
+        self.read_metadata(&file, &mapped)?;
         let tensors = tensors(&file, &mapped)?;
         let at = self.files.len();
         for (full, view) in tensors.iter() {
@@ -116,17 +208,28 @@ impl Checkpoint {
         Ok(())
     }
 
+    fn read_metadata(&mut self, file: &Path, mapped: &Mmap) -> Result<(), Error> {
+        let wrong = |reason: String| Error::File { file: file.to_owned(), reason };
+        let (_, metadata) =
+            SafeTensors::read_metadata(mapped).map_err(|error| wrong(not_whole(&error)))?;
+        let quantised = Quantised::of(metadata.metadata().as_ref()).map_err(wrong)?;
+        if !self.files.is_empty() && quantised != self.quantised {
+            return Err(wrong("it is not quantised as the folder's other files are".into()));
+        }
+        self.quantised = quantised;
+        Ok(())
+    }
+
     fn check(&mut self, shape: &Shape) -> Result<(), Error> {
         if shape.is_tied {
             // Some tools write the head although it is the embedding.
             self.places.remove("lm_head.weight");
         }
-        let expected = expected(shape);
-        for tensor in &expected {
-            self.place(tensor)?;
+        let mut known = BTreeSet::new();
+        for tensor in expected(shape) {
+            known.extend(self.places_of(&tensor)?.into_iter().map(|(name, _)| name));
         }
-        let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
-        match self.places.iter().find(|(name, _)| !known.contains(name.as_str())) {
+        match self.places.iter().find(|(name, _)| !known.contains(*name)) {
             Some((_, place)) => {
                 let file = &self.files[place.file].0;
                 Err(self.tensor(file, &place.name, "this model has no such tensor"))
@@ -135,22 +238,60 @@ impl Checkpoint {
         }
     }
 
+    /// How the weights are quantised; none if they are plain values.
+    pub fn quantised(&self) -> Option<Quantised> {
+        self.quantised
+    }
+
+    /// How weights are kept if somebody asks for this form, or for none: then as they lie here, or as BF16.
+    ///
+    /// # Errors
+    /// They are quantised to another form.
+    pub fn dtype(&self, asked: Option<cpu::Dtype>) -> Result<cpu::Dtype, Error> {
+        match (self.quantised, asked) {
+            (None, asked) => Ok(asked.unwrap_or(cpu::Dtype::Bf16)),
+            (Some(own), Some(asked)) if asked != own.into() => {
+                let (folder, own) = (self.folder.clone(), own.name());
+                Err(Error::Quantised { folder, own, asked: asked.name() })
+            }
+            (Some(own), Some(_) | None) => Ok(own.into()),
+        }
+    }
+
     /// Where a tensor lies, if it is as expected.
-    fn place(&self, expected: &Expected) -> Result<&Place, Error> {
-        let Some(place) = self.places.get(&expected.name) else {
-            return Err(self.tensor(&self.folder, &expected.name, "it is missing"));
+    fn place(&self, name: &str, dimensions: &[usize], types: &[Dtype]) -> Result<&Place, Error> {
+        let Some(place) = self.places.get(name) else {
+            return Err(self.tensor(&self.folder, name, "it is missing"));
         };
         let file = &self.files[place.file].0;
-        if place.dimensions != expected.dimensions {
-            let reason =
-                format!("it is {:?}, expected {:?}", place.dimensions, expected.dimensions);
+        if place.dimensions != dimensions {
+            let reason = format!("it is {:?}, expected {dimensions:?}", place.dimensions);
             return Err(self.tensor(file, &place.name, &reason));
         }
-        if !matches!(place.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-            let reason = format!("its type is {:?}, expected BF16, F16 or F32", place.dtype);
+        if !types.contains(&place.dtype) {
+            let names: Vec<String> = types.iter().map(|dtype| format!("{dtype:?}")).collect();
+            let reason = format!("its type is {:?}, expected {}", place.dtype, names.join(" or "));
             return Err(self.tensor(file, &place.name, &reason));
         }
         Ok(place)
+    }
+
+    /// Where a tensor lies, or its codes and its scales, by their names without prefix.
+    fn places_of(&self, expected: &Expected) -> Result<Vec<(String, &Place)>, Error> {
+        let Some(parts) = self.quantised.and_then(|form| form.parts(expected)) else {
+            return Ok(vec![(expected.name.clone(), self.plain(expected)?)]);
+        };
+        let place = |part: Part| {
+            let name = format!("{}{}", expected.name, part.suffix);
+            let place = self.place(&name, &part.dimensions, &[part.dtype])?;
+            Ok((name, place))
+        };
+        parts.into_iter().map(place).collect()
+    }
+
+    /// Where a tensor lies that is not quantised.
+    fn plain(&self, expected: &Expected) -> Result<&Place, Error> {
+        self.place(&expected.name, &expected.dimensions, &PLAIN)
     }
 
     /// A tensor's values as f32, row by row.
@@ -170,12 +311,9 @@ impl Checkpoint {
     /// # Panics
     /// There are no such rows.
     pub fn rows(&self, expected: &Expected, rows: Range<usize>) -> Result<Vec<f32>, Error> {
-        let place = self.place(expected)?;
+        let place = self.plain(expected)?;
         let (file, mapped) = &self.files[place.file];
-        let width: usize = expected.dimensions.iter().skip(1).product();
-        let size = if place.dtype == Dtype::F32 { 4 } else { 2 };
-        let whole = &mapped[place.bytes.clone()];
-        let bytes = &whole[rows.start * width * size..rows.end * width * size];
+        let bytes = &mapped[place.rows(&rows)];
         let values: Vec<f32> = match place.dtype {
             Dtype::BF16 => {
                 bytes.as_chunks().0.iter().map(|&two| bf16::from_le_bytes(two).to_f32()).collect()
@@ -185,42 +323,77 @@ impl Checkpoint {
             }
             _ => bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect(),
         };
-        match values.iter().position(|value| !value.is_finite() || value.abs() > LARGEST) {
+        match first_bad(&values, |value| value.abs() <= LARGEST) {
             Some(at) => {
-                let number = rows.start * width + at;
+                let number = rows.start * place.width() + at;
                 Err(self.tensor(file, &place.name, &corrupt(number, values[at])))
             }
             None => Ok(values),
         }
     }
 
-    /// The file and the place of the first byte of a tensor that is BF16 on the disk; none if it is of another type.
+    /// Gives back the memory of some rows that were read; they are read again from the file where they are needed.
+    ///
+    /// # Errors
+    /// The tensor is not as expected.
+    pub(crate) fn release(&self, expected: &Expected, rows: &Range<usize>) -> Result<(), Error> {
+        let place = self.plain(expected)?;
+        forget(&self.files[place.file].1, place.rows(rows));
+        Ok(())
+    }
+
+    /// A tensor that is not quantised, as it lies in its file: its name there, its type and its bytes.
+    ///
+    /// # Errors
+    /// The tensor is not as expected.
+    pub(crate) fn bytes(&self, expected: &Expected) -> Result<(&str, Dtype, Mapped), Error> {
+        let place = self.plain(expected)?;
+        Ok((&place.name, place.dtype, self.mapped(place)))
+    }
+
+    /// A tensor of BF16, where it lies; none if it is of another type.
     ///
     /// # Errors
     /// A value is not finite, or absurdly large.
-    pub(crate) fn mapped_bf16(
-        &self,
-        expected: &Expected,
-    ) -> Result<Option<(Arc<Mmap>, usize)>, Error> {
-        let place = self.place(expected)?;
+    pub(crate) fn mapped_bf16(&self, expected: &Expected) -> Result<Option<Mapped>, Error> {
+        let place = self.plain(expected)?;
         if place.dtype != Dtype::BF16 {
             return Ok(None);
         }
+        self.check_bf16(place)?;
+        Ok(Some(self.mapped(place)))
+    }
+
+    /// The parts of a quantised tensor; none if it is not quantised.
+    ///
+    /// # Errors
+    /// A scale is not finite, or absurdly large.
+    pub(crate) fn parts(&self, expected: &Expected) -> Result<Option<Parts>, Error> {
+        match self.places_of(expected)?.as_slice() {
+            [(_, codes), (_, scales)] => {
+                self.check_bf16(scales)?;
+                Ok(Some(Parts { codes: self.mapped(codes), scales: self.mapped(scales) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn mapped(&self, place: &Place) -> Mapped {
+        Mapped { map: self.files[place.file].1.clone(), range: place.bytes.clone() }
+    }
+
+    fn check_bf16(&self, place: &Place) -> Result<(), Error> {
         let (file, mapped) = &self.files[place.file];
         let values = mapped[place.bytes.clone()].as_chunks::<2>().0;
         // Without the sign, bits of BF16 are ordered like their values, and what is no number lies above all numbers.
         let limit = bf16::from_f32(LARGEST).to_bits();
-        let is_good = |two: &[u8; 2]| u16::from_le_bytes(*two) & 0x7fff <= limit;
-        // In blocks, so that a compiler may look at many values at once.
-        for (block, values) in values.chunks(BLOCK).enumerate() {
-            if values.iter().fold(true, |good, two| good & is_good(two)) {
-                continue;
+        match first_bad(values, |two| u16::from_le_bytes(*two) & 0x7fff <= limit) {
+            Some(at) => {
+                let value = bf16::from_le_bytes(values[at]).to_f32();
+                Err(self.tensor(file, &place.name, &corrupt(at, value)))
             }
-            let at = values.iter().position(|two| !is_good(two)).unwrap_or(0);
-            let value = bf16::from_le_bytes(values[at]).to_f32();
-            return Err(self.tensor(file, &place.name, &corrupt(block * BLOCK + at, value)));
+            None => Ok(()),
         }
-        Ok(Some((mapped.clone(), place.bytes.start)))
     }
 
     /// Bytes of all tensors of the text model on the disk, and their number of parameters.
@@ -229,12 +402,23 @@ impl Checkpoint {
     /// The shape is not the one that the folder was opened with.
     pub fn totals(&self, shape: &Shape) -> Result<Totals, Error> {
         let mut totals = Totals::default();
+        let mut by_type = BTreeMap::new();
         for tensor in expected(shape) {
-            let place = self.place(&tensor)?;
-            totals.n_tensors += 1;
             totals.n_parameters += tensor.dimensions.iter().product::<usize>() as u64;
-            totals.bytes += place.bytes.len() as u64;
+            for (_, place) in self.places_of(&tensor)? {
+                let bytes = place.bytes.len() as u64;
+                totals.n_tensors += 1;
+                totals.bytes += bytes;
+                *by_type.entry(place.dtype).or_default() += bytes;
+            }
         }
+        let most: Option<(Dtype, u64)> = by_type.into_iter().max_by_key(|(_, bytes)| *bytes);
+        totals.dtype = match (self.quantised, most) {
+            (Some(form), _) => form.name(),
+            (None, Some((Dtype::F32, _))) => "f32",
+            (None, Some((Dtype::F16, _))) => "f16",
+            (None, _) => "bf16",
+        };
         Ok(totals)
     }
 
@@ -245,6 +429,18 @@ impl Checkpoint {
             reason: reason.to_owned(),
         }
     }
+}
+
+/// The first value that is not good.
+fn first_bad<T>(values: &[T], is_good: impl Fn(&T) -> bool) -> Option<usize> {
+    // In blocks, so that a compiler may look at many values at once.
+    for (block, values) in values.chunks(BLOCK).enumerate() {
+        if !values.iter().fold(true, |good, value| good & is_good(value)) {
+            let at = values.iter().position(|value| !is_good(value));
+            return at.map(|at| block * BLOCK + at);
+        }
+    }
+    None
 }
 
 fn corrupt(number: usize, value: f32) -> String {
@@ -260,6 +456,8 @@ pub struct Totals {
     pub n_parameters: u64,
     /// Bytes on the disk.
     pub bytes: u64,
+    /// The form of most of them.
+    pub dtype: &'static str,
 }
 
 /// The file of each tensor; empty if the folder holds one file and no index.
@@ -298,17 +496,43 @@ fn map(file: &Path) -> Result<Mmap, Error> {
 }
 
 fn tensors<'m>(file: &Path, mapped: &'m Mmap) -> Result<SafeTensors<'m>, Error> {
-    SafeTensors::deserialize(mapped).map_err(|error| Error::File {
-        file: file.to_owned(),
-        reason: format!("it is no whole safetensors file: {error}"),
-    })
+    SafeTensors::deserialize(mapped)
+        .map_err(|error| Error::File { file: file.to_owned(), reason: not_whole(&error) })
+}
+
+fn not_whole(error: &SafeTensorError) -> String {
+    format!("it is no whole safetensors file: {error}")
+}
+
+/// Takes bytes of a mapped file out of the memory of this process, where the system can do that.
+fn forget(map: &Mmap, bytes: Range<usize>) {
+    #[cfg(unix)]
+    {
+        // SAFETY: the map is of a file and read only, so the same bytes are read again whenever somebody looks.
+        #[expect(unsafe_code, reason = "as above")]
+        let forgotten = unsafe {
+            map.unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len())
+        };
+        // It is a hint: without it, the bytes stay in memory until the file is closed.
+        let _ = forgotten;
+    }
+    #[cfg(not(unix))]
+    let _ = (map, bytes);
 }
 
 /// Every tensor of a text model, in the order of use. Linear weights are [out, in].
 pub fn expected(shape: &Shape) -> Vec<Expected> {
     let mut list = Vec::new();
     let mut add = |name: String, dimensions: &[usize]| {
-        list.push(Expected { name, dimensions: dimensions.to_vec() });
+        let role = match name.as_str() {
+            "embed_tokens.weight" | "lm_head.weight" => Role::Table,
+            name if ["in_proj_a.", "in_proj_b."].iter().any(|gate| name.contains(gate)) => {
+                Role::Gate
+            }
+            _ if dimensions.len() == 2 => Role::Linear,
+            _ => Role::Small,
+        };
+        list.push(Expected { name, dimensions: dimensions.to_vec(), role });
     };
     let hidden = shape.hidden;
     add("embed_tokens.weight".into(), &[shape.vocab, hidden]);

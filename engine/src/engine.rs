@@ -30,8 +30,8 @@ use worker::{Forward, Worker};
 /// How a model is loaded and shared.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How weights are kept.
-    pub dtype: Dtype,
+    /// How weights are kept. None is as a quantised folder has them, and BF16 for any other.
+    pub dtype: Option<Dtype>,
     /// Threads that compute, at least one.
     pub n_threads: usize,
     /// The instructions to use.
@@ -52,10 +52,10 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// BF16 on every core, four sessions.
+    /// The folder's weights as they are on every core, four sessions.
     fn default() -> Self {
         Self {
-            dtype: Dtype::Bf16,
+            dtype: None,
             n_threads: std::thread::available_parallelism().map_or(1, usize::from),
             isa: Isa::detect(),
             n_sessions: 4,

@@ -41,6 +41,32 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The weights of a folder are quantised to another form than somebody asked for.
+    #[error(
+        "cannot keep the weights of `{}` as {asked}: they are quantised to {own}; ask for {own}, leave the dtype out, or \
+         use the folder that they were made from",
+        folder.display()
+    )]
+    Quantised {
+        /// The folder.
+        folder: PathBuf,
+        /// Their form.
+        own: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// A file cannot be written.
+    #[error("cannot write `{}`", file.display())]
+    Write {
+        /// The file or folder.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Somebody wanted no more of it.
+    #[error("cannot finish: it was stopped")]
+    Stopped,
     /// A tensor is missing, unknown, or not what it should be.
     #[error("cannot use `{}`: tensor `{tensor}`: {reason}", file.display())]
     Tensor {

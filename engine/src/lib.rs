@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod logprobs;
 pub mod parse;
+pub mod quantised;
 mod query;
 mod request;
 mod sampler;
@@ -29,7 +30,7 @@ mod template;
 mod tiny;
 mod tokenizer;
 
-pub use checkpoint::{Checkpoint, Expected, Totals, expected};
+pub use checkpoint::{Checkpoint, Expected, Role, Totals, expected};
 pub use encode::{EncodeError, Encoder, Prompt};
 pub use engine::{Engine, Options, Turn};
 pub use error::Error;

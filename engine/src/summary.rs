@@ -26,6 +26,8 @@ pub struct Summary {
     pub max_positions: usize,
     /// Parameters of the text model.
     pub parameters: u64,
+    /// How most of its weights lie on the disk: bf16, f16 or f32, or quantised as int8 or int4.
+    pub dtype: &'static str,
     /// Bytes of its weights as they lie on the disk.
     pub weight_bytes: u64,
     /// Bytes of keys and values for each token of context, BF16.
@@ -54,6 +56,7 @@ impl Summary {
             vocab: shape.vocab,
             max_positions: shape.max_positions,
             parameters: totals.n_parameters,
+            dtype: totals.dtype,
             weight_bytes: totals.bytes,
             cache_bytes_per_token: 2
                 * attention_layers as u64
@@ -80,6 +83,7 @@ impl Summary {
             row("vocabulary", self.vocab.to_string()),
             row("longest context", format!("{} tokens", self.max_positions)),
             row("parameters", self.parameters.to_string()),
+            row("dtype", self.dtype.to_owned()),
             row("weights", bytes(self.weight_bytes)),
             row("cache for each token", bytes(self.cache_bytes_per_token)),
             row("states of a sequence", bytes(self.state_bytes)),
@@ -117,6 +121,7 @@ mod tests {
             vocab: 248_320,
             max_positions: 262_144,
             parameters: 4_205_751_296,
+            dtype: "bf16",
             weight_bytes: 8_411_510_272,
             cache_bytes_per_token: 32_768,
             state_bytes: 50_331_648 + 1_179_648,

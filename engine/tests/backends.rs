@@ -23,7 +23,7 @@ fn folders() -> Vec<PathBuf> {
 }
 
 fn load(folder: &Path, dtype: Dtype, isa: Isa) -> Model {
-    Model::load(folder, &Options { dtype, n_threads: 3, isa }).unwrap()
+    Model::load(folder, &Options { dtype: Some(dtype), n_threads: 3, isa }).unwrap()
 }
 
 struct Reference(Vec<u8>);

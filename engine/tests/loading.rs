@@ -33,7 +33,7 @@ fn error(folder: &Path) -> String {
 }
 
 fn load(folder: &Path) -> Result<Model, Error> {
-    Model::load(folder, &Options { dtype: Form::F32, n_threads: 1, isa: Isa::detect() })
+    Model::load(folder, &Options { dtype: Some(Form::F32), n_threads: 1, isa: Isa::detect() })
 }
 
 #[test]

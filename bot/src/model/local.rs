@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use config::{Dtype, Local as Settings};
 use engine::backend::cpu;
 use engine::{
-    Encoder, Engine, Event, Failure, Options, Piece, Query, Refused, Reply, Request, Summary,
+    Checkpoint, Encoder, Engine, Event, Failure, Options, Piece, Query, Refused, Reply, Request,
+    Shape,
 };
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::unbounded_channel;
@@ -66,11 +67,11 @@ pub fn name_of(folder: &Path) -> String {
 fn options(settings: &Settings, context_tokens: usize) -> Options {
     let usual = Options::default();
     Options {
-        dtype: match settings.dtype {
+        dtype: settings.dtype.map(|dtype| match dtype {
             Dtype::Bf16 => cpu::Dtype::Bf16,
             Dtype::Int8 => cpu::Dtype::Int8,
             Dtype::Int4 => cpu::Dtype::Int4,
-        },
+        }),
         n_threads: if settings.threads == 0 { usual.n_threads } else { settings.threads },
         n_sessions: settings.sessions,
         n_waiting: WAITING,
@@ -114,9 +115,12 @@ impl Model for Local {
 
     async fn context_window(&self) -> Result<Option<u64>, Error> {
         // All that a turn needs but the weights, which are only looked up.
-        let looked = self.look(|folder| {
+        let dtype = self.options.dtype;
+        let looked = self.look(move |folder| {
             Encoder::load(folder)?;
-            Ok(Summary::read(folder)?.max_positions)
+            let shape = Shape::read(folder)?;
+            Checkpoint::open(folder, &shape)?.dtype(dtype)?;
+            Ok(shape.max_positions)
         });
         Ok(Some(looked.await? as u64))
     }

@@ -24,9 +24,10 @@ pub struct Arguments {
     /// Where to listen. Anything but this machine's own addresses needs a key.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// How weights are kept in memory: bf16, int8 or int4.
-    #[arg(long, default_value = "bf16")]
-    dtype: Dtype,
+    /// How weights are kept in memory: bf16, int8 or int4. If left out, as `hyla model quantize` has written them, and as bf16
+    /// in any other folder.
+    #[arg(long)]
+    dtype: Option<Dtype>,
     /// Threads that compute; one for each core if left out.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,

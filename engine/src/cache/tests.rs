@@ -6,7 +6,7 @@ use crate::tiny;
 
 fn model() -> Model {
     let folder = tiny::folder();
-    let options = Options { dtype: Dtype::Bf16, n_threads: 1, isa: Isa::detect() };
+    let options = Options { dtype: Some(Dtype::Bf16), n_threads: 1, isa: Isa::detect() };
     Model::load(folder.path(), &options).unwrap()
 }
 

@@ -4,12 +4,13 @@ use super::attention::read::{self, HEADS, Read, n_together};
 use super::attention::{Angles, Append, Cache, Norms};
 use super::delta::{Rows, Task, Weights, Widths};
 use super::linear::{Input, Job, Machine, gated, linear};
+use super::load::Loader;
 use super::matrix::Matrix;
 use super::out::Out;
 use super::rows::Element;
 use super::scratch::Table;
 use super::sequence::Layer as State;
-use super::{Loader, Step, ops};
+use super::{Step, ops};
 use crate::{Error, Mixer, Shape};
 
 pub(super) struct Layer {
@@ -80,14 +81,13 @@ impl Layer {
             Mixer::Delta => Block::Delta(Delta::load(load, shape)?),
         };
         let after = load.norm()?;
-        let dtype = load.dtype;
         Ok(Self {
             before,
             mixer,
             after,
-            gate: load.matrix(dtype)?,
-            up: load.matrix(dtype)?,
-            down: load.matrix(dtype)?,
+            gate: load.matrix()?,
+            up: load.matrix()?,
+            down: load.matrix()?,
         })
     }
 
@@ -139,16 +139,15 @@ fn project<'m, const N: usize>(
 
 impl Delta {
     fn load(load: &mut Loader<'_>, shape: &Shape) -> Result<Self, Error> {
-        let dtype = load.dtype;
-        let (mixed, gate) = (load.matrix(dtype)?, load.matrix(dtype)?);
-        let (beta, decay) = (load.matrix(dtype.of_gates())?, load.matrix(dtype.of_gates())?);
+        let (mixed, gate) = (load.matrix()?, load.matrix()?);
+        let (beta, decay) = (load.matrix()?, load.matrix()?);
         let small = Weights {
             taps: Widths::new(&shape.delta).taps(&shape.delta, &load.values()?),
             rates: load.values()?.into_iter().map(|log| -log.exp()).collect(),
             bias: load.values()?,
             norm: load.values()?,
         };
-        Ok(Self { mixed, gate, beta, decay, output: load.matrix(dtype)?, small })
+        Ok(Self { mixed, gate, beta, decay, output: load.matrix()?, small })
     }
 
     /// `h` [rows, hidden]; the result is added to `x`.
@@ -188,12 +187,11 @@ impl Delta {
 
 impl Attention {
     fn load(load: &mut Loader<'_>) -> Result<Self, Error> {
-        let dtype = load.dtype;
         Ok(Self {
-            query: load.matrix(dtype)?,
-            key: load.matrix(dtype)?,
-            value: load.matrix(dtype)?,
-            output: load.matrix(dtype)?,
+            query: load.matrix()?,
+            key: load.matrix()?,
+            value: load.matrix()?,
+            output: load.matrix()?,
             norms: Norms { query: load.norm()?, key: load.norm()? },
         })
     }

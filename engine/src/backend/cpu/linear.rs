@@ -7,12 +7,13 @@ use std::ops::Range;
 use super::amx;
 use super::codes::Codes;
 use super::isa::{Isa, Kernel, Lanes};
-use super::matrix::{GROUP, Matrix, PANEL, Panels, Weights};
+use super::matrix::{Matrix, PANEL, Panels, Weights};
 use super::out::Out;
 use super::panels::{self, Packing};
 use super::pool::Pool;
 use super::rows::{Rows, bf16_bits};
 use super::scratch::{Bits, Scratch, Table};
+use crate::Error;
 
 /// Bytes of weights that a thread takes at a time: below 256 KiB the memory is read more slowly (measured with two
 /// threads: 16 KiB pieces reach 70 % of it), and more would leave the threads unequal at the end.
@@ -30,8 +31,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(pool: Pool, isa: Isa) -> Self {
-        Self { pool, isa, scratch: Scratch::default() }
+    /// Threads that compute with these instructions, if the processor has them, or else with the best that it has.
+    pub(super) fn new(n_threads: usize, isa: Isa) -> Result<Self, Error> {
+        let pool = Pool::new(n_threads).map_err(|source| Error::Threads { n_threads, source })?;
+        // An instruction set is used only where it was found, whoever named it.
+        let found = Isa::available().into_iter().find(|found| *found == isa);
+        let isa = found.unwrap_or_else(Isa::detect);
+        Ok(Self { pool, isa, scratch: Scratch::default() })
     }
 
     /// A table of `n` values, which are left over from others.
@@ -195,13 +201,12 @@ impl Matrix {
                 }
                 #[cfg(target_arch = "x86_64")]
                 Weights::Bf16(weights) if is_packed(isa, self.inputs) => {
-                    let (weights, x) = (weights.values(), &*input.bf16);
+                    let (weights, x) = (&weights[..], &*input.bf16);
                     let packed = amx::bf16::Packed { weights, x, inputs: self.inputs };
                     amx::bf16::compute(packed, columns, out, adds);
                 }
                 Weights::Bf16(weights) => {
-                    let rows =
-                        Rows { weights: weights.values(), x: &input.bf16, inputs: self.inputs };
+                    let rows = Rows { weights: &weights[..], x: &input.bf16, inputs: self.inputs };
                     rows.compute(isa, columns, out, adds);
                 }
                 Weights::Int8(panels) => {

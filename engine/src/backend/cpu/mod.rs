@@ -17,17 +17,22 @@ mod ops;
 mod out;
 mod panels;
 mod pool;
+mod quantise;
 mod rows;
 mod scratch;
 mod sequence;
+mod values;
 
 use std::path::Path;
 
-use crate::checkpoint::{Checkpoint, Expected, expected};
+use crate::checkpoint::{Checkpoint, expected};
 use crate::{Error, Shape};
 pub use isa::Isa;
 use layers::{Batch, Layer};
 use linear::{Input, Job, Machine, linear};
+use load::Loader;
+pub(crate) use load::Quantiser;
+pub(crate) use matrix::PANEL;
 pub use matrix::{Dtype, GROUP, Matrix, UnknownDtype};
 pub use pool::Pool;
 pub use sequence::{Sequence, Snapshot};
@@ -35,8 +40,8 @@ pub use sequence::{Sequence, Snapshot};
 /// How a model is loaded and run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How weights are kept.
-    pub dtype: Dtype,
+    /// How weights are kept. None is as a quantised folder has them, and BF16 for any other.
+    pub dtype: Option<Dtype>,
     /// Threads that compute, at least one.
     pub n_threads: usize,
     /// The instructions to use; [`Isa::detect`] finds the best.
@@ -86,35 +91,6 @@ pub struct UnknownToken {
     pub vocab: usize,
 }
 
-/// Gives the tensors of a shape in their order.
-struct Loader<'a> {
-    machine: &'a Machine,
-    checkpoint: &'a Checkpoint,
-    dtype: Dtype,
-    rest: std::vec::IntoIter<Expected>,
-}
-
-impl Loader<'_> {
-    fn next(&mut self) -> Expected {
-        self.rest.next().expect("a model takes the tensors that its shape expects")
-    }
-
-    fn matrix(&mut self, dtype: Dtype) -> Result<Matrix, Error> {
-        let tensor = self.next();
-        Matrix::load(self.machine, self.checkpoint, &tensor, dtype)
-    }
-
-    fn values(&mut self) -> Result<Vec<f32>, Error> {
-        let tensor = self.next();
-        self.checkpoint.values(&tensor)
-    }
-
-    /// The weights of a norm whose factor is one more than them.
-    fn norm(&mut self) -> Result<Vec<f32>, Error> {
-        Ok(self.values()?.into_iter().map(|weight| 1.0 + weight).collect())
-    }
-}
-
 impl Model {
     /// Loads a model's folder.
     ///
@@ -123,23 +99,19 @@ impl Model {
     pub fn load(folder: &Path, options: &Options) -> Result<Self, Error> {
         let shape = Shape::read(folder)?;
         let checkpoint = Checkpoint::open(folder, &shape)?;
-        let pool = Pool::new(options.n_threads)
-            .map_err(|source| Error::Threads { n_threads: options.n_threads, source })?;
-        // An instruction set is used only where it was found, whoever named it.
-        let isa = Isa::available().into_iter().find(|isa| *isa == options.isa);
-        let machine = Machine::new(pool, isa.unwrap_or_else(Isa::detect));
-        let dtype = options.dtype;
-        let load = &mut Loader {
-            machine: &machine,
-            checkpoint: &checkpoint,
-            dtype,
-            rest: expected(&shape).into_iter(),
-        };
-        let embedding = load.matrix(dtype.of_head())?;
+        Self::take(shape, &checkpoint, options)
+    }
+
+    fn take(shape: Shape, checkpoint: &Checkpoint, options: &Options) -> Result<Self, Error> {
+        let dtype = checkpoint.dtype(options.dtype)?;
+        let machine = Machine::new(options.n_threads, options.isa)?;
+        let rest = expected(&shape).into_iter();
+        let load = &mut Loader { machine: &machine, checkpoint, dtype, rest };
+        let embedding = load.matrix()?;
         let layers = shape.layers.iter().map(|mixer| Layer::load(load, &shape, *mixer));
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = load.norm()?;
-        let head = if shape.is_tied { None } else { Some(load.matrix(dtype.of_head())?) };
+        let head = if shape.is_tied { None } else { Some(load.matrix()?) };
         Ok(Self { dtype, embedding, layers, norm, head, shape, machine })
     }
 

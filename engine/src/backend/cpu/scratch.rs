@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::{Mutex, PoisonError};
 
-use super::matrix::{GROUP, Line};
+use super::matrix::Line;
 
 /// Tables that are kept: more than a layer needs at a time.
 const KEPT: usize = 24;
@@ -31,7 +31,7 @@ pub(super) struct Table<'s, T> {
 /// Values of which any bits are one, with an alignment of no more than a line's.
 ///
 /// # Safety
-/// As it says.
+/// As it says, without padding.
 pub(super) unsafe trait Bits: Copy {}
 
 // SAFETY: any four bytes are an f32.
@@ -41,7 +41,9 @@ unsafe impl Bits for u16 {}
 // SAFETY: any four bytes are an i32.
 unsafe impl Bits for i32 {}
 // SAFETY: any byte is an i8.
-unsafe impl Bits for [i8; GROUP] {}
+unsafe impl Bits for i8 {}
+// SAFETY: as one of them.
+unsafe impl<T: Bits, const N: usize> Bits for [T; N] {}
 
 impl Scratch {
     /// A table of `n` values. What they are is left over from whoever had it before.
@@ -103,7 +105,7 @@ mod tests {
         table.fill(7);
         assert_eq!((table.len(), sizes(&scratch)), (11 * 32 - 1, vec![10, 30]));
         // One that is too small makes room for a larger one.
-        let larger = scratch.table::<[i8; GROUP]>(40);
+        let larger = scratch.table::<[i8; 64]>(40);
         assert_eq!((larger.len(), sizes(&scratch)), (40, vec![10]));
         drop((table, larger));
         assert_eq!(sizes(&scratch), [10, 20, 40]);

@@ -24,7 +24,7 @@ const STOP_IDS: [usize; 2] = [320, 322];
 
 fn options() -> Options {
     Options {
-        dtype: Dtype::F32,
+        dtype: Some(Dtype::F32),
         n_threads: 1,
         isa: Isa::detect(),
         n_sessions: 4,

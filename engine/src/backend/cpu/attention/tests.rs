@@ -96,7 +96,7 @@ fn a_read_is_the_softmax_and_the_same_alone_and_together() {
 #[test]
 fn what_was_cut_off_leaves_nothing() {
     let mut cache = Cache::<u16>::new();
-    let mut append =
+    let append =
         |cache: &mut Cache<u16>, seed| cache.append(&values(24, seed), &values(24, seed + 1));
     (0..50).for_each(|seed| append(&mut cache, seed));
     let (prefix, whole) = (cache.prefix(37, 24), cache.table(24));

@@ -2,7 +2,8 @@
 
 use half::bf16;
 
-use super::super::matrix::{Dtype, Halves, quantise};
+use super::super::matrix::{Dtype, Line};
+use super::super::quantise::QuantisePanel;
 use super::*;
 
 /// Values between -1 and 1, the same in every run.
@@ -15,21 +16,31 @@ fn values(n: usize, seed: u32) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
+fn quantised(values: &[f32], inputs: usize, packing: Packing) -> Panels {
+    let n_groups = inputs.div_ceil(GROUP);
+    let (mut all_scales, mut all_codes) = (Vec::new(), Vec::new());
+    for values in values.chunks(PANEL * inputs) {
+        let mut scales = vec![[0; PANEL]; n_groups];
+        let mut codes = vec![Line([0; 64]); n_groups * packing.n_lines()];
+        let (scales_of, codes_of) = (&mut scales, &mut codes);
+        let panel = QuantisePanel { values, inputs, packing, scales: scales_of, codes: codes_of };
+        Isa::detect().run(panel);
+        all_scales.extend(scales);
+        all_codes.extend(codes);
+    }
+    Panels { scales: all_scales.into(), codes: all_codes.into() }
+}
+
 fn matrix(outputs: usize, inputs: usize, dtype: Dtype) -> Matrix {
     let values = values(outputs * inputs, 7);
-    let panels = || {
-        let mut panels = Panels { scales: Vec::new(), codes: Vec::new() };
-        for rows in values.chunks(PANEL * inputs) {
-            let rows: Vec<&[f32]> = rows.chunks_exact(inputs).collect();
-            quantise(&rows, dtype, &mut panels);
-        }
-        panels
-    };
+    let panels = |packing| quantised(&values, inputs, packing);
     let weights = match dtype {
         Dtype::F32 => Weights::F32(values),
-        Dtype::Bf16 => Weights::Bf16(Halves::Owned(values.iter().map(|x| bf16_bits(*x)).collect())),
-        Dtype::Int8 => Weights::Int8(panels()),
-        Dtype::Int4 => Weights::Int4(panels()),
+        Dtype::Bf16 => {
+            Weights::Bf16(values.iter().map(|x| bf16_bits(*x)).collect::<Vec<_>>().into())
+        }
+        Dtype::Int8 => Weights::Int8(panels(Packing::Bytes)),
+        Dtype::Int4 => Weights::Int4(panels(Packing::Nibbles)),
     };
     Matrix { outputs, inputs, weights }
 }
@@ -55,7 +66,7 @@ fn rounded(row: &[f32], dtype: Dtype) -> Vec<f32> {
 #[test]
 fn every_kernel_sums_products_at_every_size() {
     for isa in Isa::available() {
-        let machine = Machine::new(Pool::new(2).unwrap(), isa);
+        let machine = Machine::new(2, isa).unwrap();
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
             for (outputs, inputs) in [(1, 1), (37, 100), (50, 64), (33, 160), (112, 96)] {
                 let matrix = matrix(outputs, inputs, dtype);
@@ -91,7 +102,7 @@ fn every_kernel_sums_products_at_every_size() {
 /// More outputs, inputs and rows than any kernel keeps in a cache at a time.
 #[test]
 fn a_row_among_many_has_the_bits_that_it_has_alone() {
-    let machine = Machine::new(Pool::new(2).unwrap(), Isa::detect());
+    let machine = Machine::new(2, Isa::detect()).unwrap();
     let (outputs, inputs, n_rows) = (530, 1216, 70);
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
         let matrix = matrix(outputs, inputs, dtype);
@@ -123,8 +134,7 @@ fn codes_are_near_the_weights_they_stand_for() {
             }
         }
     }
-    let mut zeros = Panels { scales: Vec::new(), codes: Vec::new() };
-    quantise(&[&[0.0; 64]], Dtype::Int4, &mut zeros);
+    let zeros = quantised(&[0.0; 64], 64, Packing::Nibbles);
     let matrix = Matrix { outputs: 1, inputs: 64, weights: Weights::Int4(zeros) };
     let mut row = [1.0; 64];
     matrix.row(0, &mut row);
