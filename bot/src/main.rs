@@ -73,7 +73,7 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a model's folder, or serve it.
+    /// Look at a model's folder, make a smaller one of it, or serve it.
     #[command(
         subcommand,
         after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
@@ -101,6 +101,11 @@ enum Model {
         #[arg(long)]
         json: bool,
     },
+    /// Write a copy of a model's folder with weights of 8 or 4 bits: it needs less memory, and opens at once.
+    #[command(
+        after_help = "Example: hyla model quantize ~/models/FrogNano-4B-2609 ~/models/FrogNano-4B-2609-int8 --dtype int8"
+    )]
+    Quantize(model::quantize::Arguments),
     /// Answer the OpenAI protocol with a model in this process, until stopped.
     #[command(
         after_help = "Example: hyla model serve --model ~/models/FrogNano-4B-2609 --dtype int8 --listen 127.0.0.1:8080"
@@ -189,6 +194,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
         Commands::Model(Model::Info { folder, context, json }) => {
             run_model_info(&folder, context, json)
+        }
+        Commands::Model(Model::Quantize(arguments)) => {
+            say(&reply::lines(&model::quantize::run(arguments, quit()).await?))?;
+            Ok(ExitCode::SUCCESS)
         }
         Commands::Model(Model::Serve(arguments)) => {
             model::serve::run(arguments, Arc::new(System), quit()).await?;

@@ -18,5 +18,6 @@ mod hostile;
 mod local;
 mod main_job;
 mod outages;
+mod quantize;
 mod serve;
 mod trigger;

@@ -4,6 +4,7 @@
 pub mod endpoint;
 mod gather;
 pub mod local;
+pub mod quantize;
 pub mod serve;
 pub mod server;
 mod wire;

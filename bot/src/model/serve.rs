@@ -54,7 +54,7 @@ pub struct Arguments {
     grace: humantime::Duration,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it must be at least 1".into()),
         Ok(number) => Ok(number),

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::super::matrix::{Dtype, Line};
+use super::super::matrix::{Dtype, GROUP, Line};
 use super::super::quantise::QuantisePanel;
 use super::*;
 
