@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod file;
 mod logprobs;
+mod pace;
 pub mod parse;
 pub mod quantised;
 mod query;

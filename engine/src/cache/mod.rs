@@ -18,7 +18,7 @@ const N_MARKS: usize = 16;
 /// Marks that stay if the running turns alone need more than the budget.
 const N_MARKS_LEAST: usize = 2;
 /// A sequence with fewer tokens behind a mark is taken back to it: to compute these again costs no more than a copy.
-const WORTH_TOKENS: usize = 32;
+pub(crate) const WORTH_TOKENS: usize = 32;
 
 /// Names a kept sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,10 +85,11 @@ impl Kept {
         last.expect("a usable part ends at a mark").clone()
     }
 
-    fn restore(&mut self, model: &Model, snapshot: &Snapshot) {
-        self.sequence.restore(snapshot, model.shape());
-        self.ids.truncate(snapshot.n_tokens());
-        self.marks.retain(|mark| mark.n_tokens() <= snapshot.n_tokens());
+    fn swap(&mut self, model: &Model, snapshot: &mut Snapshot) {
+        let n_tokens = snapshot.n_tokens();
+        self.sequence.swap(snapshot, model.shape());
+        self.ids.truncate(n_tokens);
+        self.marks.retain(|mark| mark.n_tokens() <= n_tokens);
     }
 
     /// Bytes without the marks.
@@ -123,9 +124,14 @@ impl Cache {
             kept.mark();
         } else {
             let last = kept.last_mark(n_tokens);
-            kept.restore(model, &last);
+            kept.swap(model, &mut Snapshot::clone(&last));
         }
         key
+    }
+
+    /// How many tokens of a prompt a sequence for it would hold now.
+    pub(crate) fn n_usable(&self, prompt: &[u32]) -> usize {
+        self.find(prompt).map_or(0, |found| found.n_tokens)
     }
 
     /// The most tokens; among equals one that goes on without a copy, then the one that was used last.
@@ -193,14 +199,17 @@ impl Cache {
         self.of(key).mark();
     }
 
-    /// The states as they are, to take back what follows.
-    pub(crate) fn snapshot(&self, key: Key) -> Snapshot {
-        self.kept[&key].sequence.snapshot()
+    /// The states as they are, to take back what follows, in the memory of a snapshot that nobody needs if there is one.
+    pub(crate) fn snapshot(&self, key: Key, spare: Option<Snapshot>) -> Snapshot {
+        let sequence = &self.kept[&key].sequence;
+        let Some(mut snapshot) = spare else { return sequence.snapshot() };
+        sequence.snapshot_into(&mut snapshot);
+        snapshot
     }
 
-    /// Takes back what followed a snapshot.
-    pub(crate) fn restore(&mut self, model: &Model, key: Key, snapshot: &Snapshot) {
-        self.of(key).restore(model, snapshot);
+    /// Takes back what followed a snapshot, which is spare then.
+    pub(crate) fn take_back(&mut self, model: &Model, key: Key, snapshot: &mut Snapshot) {
+        self.of(key).swap(model, snapshot);
     }
 
     /// The turn is over; its sequence stays for later ones.

@@ -58,6 +58,8 @@ enum Phase {
         n_done: usize,
         /// Places at which a chunk must end, in order.
         marks: VecDeque<usize>,
+        /// Batches in a row in which it stood still.
+        n_passed: usize,
     },
     Decode {
         /// Tokens that are certain and not in the sequence, at least one.
@@ -99,11 +101,30 @@ impl<'a> Running<'a> {
     pub(super) fn work(&self) -> Work {
         match &self.phase {
             Phase::Waiting => Work::Waiting,
-            Phase::Prefill { n_done, marks } => {
-                let stop = marks.front().copied().unwrap_or(self.prompt.len());
-                Work::Prefill { n_left: stop - n_done }
+            Phase::Prefill { n_done, marks, n_passed } => {
+                let end = self.prompt.len();
+                let stop = marks.front().copied().unwrap_or(end);
+                let (n_next, n_left) = (stop - n_done, end - n_done);
+                Work::Prefill { n_next, n_left, n_passed: *n_passed }
             }
             Phase::Decode { .. } => Work::Decode,
+        }
+    }
+
+    /// The last place that it shares with another prompt of those at which it is going to be marked; 0 if there is none.
+    pub(super) fn n_leads(&self, prompt: &[u32]) -> usize {
+        let Phase::Prefill { marks, .. } = &self.phase else { return 0 };
+        let pairs = self.prompt.iter().zip(prompt);
+        let n_same = pairs.take_while(|(ours, theirs)| ours == theirs).count();
+        // Not all of a prompt, because the logits after its last token are wanted.
+        let n_same = n_same.min(prompt.len().saturating_sub(1));
+        marks.iter().rfind(|mark| **mark <= n_same).copied().unwrap_or(0)
+    }
+
+    /// A batch was computed without it.
+    pub(super) fn pass(&mut self) {
+        if let Phase::Prefill { n_passed, .. } = &mut self.phase {
+            *n_passed += 1;
         }
     }
 
@@ -141,7 +162,7 @@ impl<'a> Running<'a> {
         self.key = Some(key);
         self.begun = Some(Instant::now());
         self.timings.n_cached = n_cached;
-        self.phase = Phase::Prefill { n_done: n_cached, marks: marks.into() };
+        self.phase = Phase::Prefill { n_done: n_cached, marks: marks.into(), n_passed: 0 };
         if self.n_most == 0 {
             self.finish(Stop::Length);
         }
@@ -173,8 +194,8 @@ impl<'a> Running<'a> {
 
     /// Tokens were computed. Whether the sequence should be marked behind them.
     pub(super) fn advance(&mut self, n_tokens: usize) -> bool {
-        let Phase::Prefill { n_done, marks } = &mut self.phase else { return false };
-        *n_done += n_tokens;
+        let Phase::Prefill { n_done, marks, n_passed } = &mut self.phase else { return false };
+        (*n_done, *n_passed) = (*n_done + n_tokens, 0);
         self.timings.n_prefilled += n_tokens;
         let is_mark = marks.front() == Some(n_done);
         if is_mark {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::Options;
 use super::output::Reader;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) n_taken: Arc<AtomicUsize>,
     pub(super) is_closing: AtomicBool,
     pub(super) turns: Mutex<Turns>,
+    /// Tells how long batches take.
+    pub(super) clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
 impl Shared {
@@ -49,6 +52,7 @@ impl Shared {
             n_taken: Arc::default(),
             is_closing: AtomicBool::new(false),
             turns: Mutex::default(),
+            clock: Box::new(Instant::now),
         };
         Ok((shared, model))
     }

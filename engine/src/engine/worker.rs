@@ -8,8 +8,9 @@ use super::running::{Asked, Running};
 use super::shared::Shared;
 use crate::backend::cpu::{Model, Snapshot, Step, UnknownToken, Wanted};
 use crate::cache::{self, Cache, Key};
+use crate::pace::Pace;
 use crate::query::Failure;
-use crate::schedule::{self, Batch, Limits};
+use crate::schedule::{self, Batch, Limits, Work};
 
 /// What computes a batch: the model, or in tests something around it.
 pub(super) type Forward =
@@ -22,8 +23,11 @@ pub(super) struct Worker<'a> {
     forward: Forward,
     cache: Cache,
     limits: Limits,
+    pace: Pace,
     /// In the order in which they came.
     turns: Vec<Running<'a>>,
+    /// Memory for the states before drafts, at most one for each turn that runs.
+    spare: Vec<Snapshot>,
 }
 
 /// A turn's part of a batch.
@@ -48,7 +52,8 @@ impl<'a> Worker<'a> {
         limits: Limits,
     ) -> Self {
         let cache = Cache::new(memory_bytes);
-        Self { shared, model, forward, cache, limits, turns: Vec::new() }
+        let (pace, turns, spare) = (Pace::default(), Vec::new(), Vec::new());
+        Self { shared, model, forward, cache, limits, pace, turns, spare }
     }
 
     /// Takes a turn.
@@ -63,13 +68,25 @@ impl<'a> Worker<'a> {
         }
         self.remove_ended();
         self.begin();
-        let work: Vec<_> = self.turns.iter().map(Running::work).collect();
-        let parts = self.parts(&schedule::batch(&work, &self.limits));
+        let n_beside = self.pace.chunk(self.limits.batch_time, self.limits.prefill_tokens);
+        let batch = schedule::batch(&self.work(), &self.limits, n_beside);
+        let parts = self.parts(&batch);
         if parts.is_empty() {
             return !self.turns.is_empty();
         }
-        match self.compute(&parts) {
-            Some(logits) => self.read(&parts, &logits),
+        for (number, turn) in self.turns.iter_mut().enumerate() {
+            if parts.iter().all(|part| part.turn != number) {
+                turn.pass();
+            }
+        }
+        let begun = (self.shared.clock)();
+        let computed = self.compute(&parts);
+        if !batch.decode.is_empty() {
+            let n_tokens = batch.prefill.iter().map(|(_, n_tokens)| n_tokens).sum();
+            self.pace.learn(n_tokens, (self.shared.clock)() - begun);
+        }
+        match computed {
+            Some(logits) => self.read(parts, &logits),
             None => self.fail(&parts),
         }
         self.remove_ended();
@@ -84,31 +101,52 @@ impl<'a> Worker<'a> {
     }
 
     fn begin(&mut self) {
-        let work: Vec<_> = self.turns.iter().map(Running::work).collect();
-        let Some(at) = schedule::begins(&work, &self.limits) else { return };
-        let turn = &mut self.turns[at];
-        let key = self.cache.take(&self.model, turn.prompt());
-        let n_cached = self.cache.n_tokens(key);
-        let message = self.shared.encoder.tokenizer().id("<|im_start|>");
-        turn.begin(key, n_cached, cache::places(turn.prompt(), n_cached, message));
-        self.remove_ended();
+        while let Some(at) = schedule::begins(&self.work(), &self.limits) {
+            let turn = &mut self.turns[at];
+            let key = self.cache.take(&self.model, turn.prompt());
+            let n_cached = self.cache.n_tokens(key);
+            let message = self.shared.encoder.tokenizer().id("<|im_start|>");
+            turn.begin(key, n_cached, cache::places(turn.prompt(), n_cached, message));
+            self.remove_ended();
+        }
     }
 
-    fn parts(&self, batch: &Batch) -> Vec<Part> {
-        let prefill = batch.prefill.map(|(turn, n_tokens)| {
+    fn work(&self) -> Vec<Work> {
+        let work = |turn: &Running<'_>| match turn.work() {
+            Work::Waiting => self.follows(turn.prompt()).unwrap_or(Work::Waiting),
+            work @ (Work::Follows { .. } | Work::Prefill { .. } | Work::Decode) => work,
+        };
+        self.turns.iter().map(work).collect()
+    }
+
+    /// Whether a prompt should wait, because one in progress is going to leave more of it than there is.
+    fn follows(&self, prompt: &[u32]) -> Option<Work> {
+        let leads = self.turns.iter().map(|turn| turn.n_leads(prompt)).enumerate();
+        let (leader, n_shared) = leads.max_by_key(|(_, n_shared)| *n_shared)?;
+        if n_shared < cache::WORTH_TOKENS {
+            return None;
+        }
+        let n_usable = self.cache.n_usable(prompt);
+        let n_left = prompt.len() - n_usable;
+        (n_shared >= n_usable + cache::WORTH_TOKENS).then_some(Work::Follows { leader, n_left })
+    }
+
+    fn parts(&mut self, batch: &Batch) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for &turn in &batch.decode {
+            let key = self.turns[turn].key();
+            let (ids, n_draft) = self.turns[turn].next_ids(batch.n_draft);
+            let before = (n_draft > 0).then(|| self.cache.snapshot(key, self.spare.pop()));
+            let wanted = if n_draft > 0 { Wanted::All } else { Wanted::Last };
+            parts.push(Part { turn, key, ids, wanted, n_draft, before });
+        }
+        for &(turn, n_tokens) in &batch.prefill {
             let (ids, is_last) = self.turns[turn].chunk(n_tokens);
             let wanted = if is_last { Wanted::Last } else { Wanted::None };
             let key = self.turns[turn].key();
-            Part { turn, key, ids, wanted, n_draft: 0, before: None }
-        });
-        let decode = batch.decode.iter().map(|&turn| {
-            let key = self.turns[turn].key();
-            let (ids, n_draft) = self.turns[turn].next_ids(batch.n_draft);
-            let before = (n_draft > 0).then(|| self.cache.snapshot(key));
-            let wanted = if n_draft > 0 { Wanted::All } else { Wanted::Last };
-            Part { turn, key, ids, wanted, n_draft, before }
-        });
-        decode.chain(prefill).collect()
+            parts.push(Part { turn, key, ids, wanted, n_draft: 0, before: None });
+        }
+        parts
     }
 
     /// The logits of a batch; none if that fails.
@@ -132,7 +170,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn read(&mut self, parts: &[Part], mut logits: &[f32]) {
+    fn read(&mut self, parts: Vec<Part>, mut logits: &[f32]) {
         let vocab = self.model.shape().vocab;
         for part in parts {
             let n_rows = match part.wanted {
@@ -147,26 +185,29 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn read_part(&mut self, part: &Part, rows: &[&[f32]]) {
-        let turn = &mut self.turns[part.turn];
-        self.cache.append(part.key, &part.ids);
-        if turn.advance(part.ids.len()) {
-            self.cache.mark(part.key);
+    fn read_part(&mut self, part: Part, rows: &[&[f32]]) {
+        let Part { turn, key, ids, n_draft, before, .. } = part;
+        let turn = &mut self.turns[turn];
+        self.cache.append(key, &ids);
+        if turn.advance(ids.len()) {
+            self.cache.mark(key);
         }
         if rows.is_empty() {
             return;
         }
-        let (certain, draft) = part.ids.split_at(part.ids.len() - part.n_draft);
+        let (certain, draft) = ids.split_at(ids.len() - n_draft);
         let rows = &rows[rows.len() - 1 - draft.len()..];
         let took = catch_unwind(AssertUnwindSafe(|| turn.take(rows, draft)));
         let Ok(n_accepted) = took else {
             turn.fail(Failure::Defect);
             return;
         };
-        if let Some(before) = part.before.as_ref().filter(|_| n_accepted < draft.len()) {
-            self.cache.restore(&self.model, part.key, before);
+        let Some(mut before) = before else { return };
+        if n_accepted < draft.len() {
+            self.cache.take_back(&self.model, key, &mut before);
             turn.repeat(&[certain, &draft[..n_accepted]].concat());
         }
+        self.spare.push(before);
     }
 
     /// Sequences of turns that have ended stay for later ones.

@@ -112,28 +112,52 @@ impl Sequence {
         Snapshot { n_tokens: self.n_tokens, memories: memories.collect() }
     }
 
+    /// Takes the states as they are now into a snapshot of any sequence of the same model, whose memory it keeps.
+    pub fn snapshot_into(&self, snapshot: &mut Snapshot) {
+        let mut memories = snapshot.memories.iter_mut();
+        for layer in &self.layers {
+            match layer {
+                Layer::Delta(memory) => {
+                    memories.next().expect("a state for each layer").copy_from(memory);
+                }
+                Layer::Exact(_) | Layer::Attention(_) => {}
+            }
+        }
+        snapshot.n_tokens = self.n_tokens;
+    }
+
     /// Goes back to a snapshot of this sequence; what came after it is forgotten.
     ///
     /// # Panics
     /// The snapshot lies behind the sequence's end.
     pub fn restore(&mut self, snapshot: &Snapshot, shape: &Shape) {
-        assert!(snapshot.n_tokens <= self.n_tokens, "a snapshot of this sequence");
-        let mut memories = snapshot.memories.iter();
+        self.swap(&mut snapshot.clone(), shape);
+    }
+
+    /// Goes back to a snapshot of this sequence without a copy. The snapshot is left with memory to use again and with states
+    /// that nobody wants.
+    ///
+    /// # Panics
+    /// The snapshot lies behind the sequence's end.
+    pub fn swap(&mut self, snapshot: &mut Snapshot, shape: &Shape) {
+        let n_tokens = snapshot.n_tokens;
+        assert!(n_tokens <= self.n_tokens, "a snapshot of this sequence");
+        let head = shape.attention.head;
+        let mut memories = snapshot.memories.iter_mut();
         for layer in &mut self.layers {
-            let head = shape.attention.head;
             match layer {
                 Layer::Delta(memory) => {
-                    *memory = memories.next().expect("a state for each layer").clone();
+                    std::mem::swap(memory, memories.next().expect("a state for each layer"));
                 }
                 Layer::Exact(heads) => {
-                    heads.iter_mut().for_each(|cache| cache.truncate(snapshot.n_tokens, head));
+                    heads.iter_mut().for_each(|cache| cache.truncate(n_tokens, head));
                 }
                 Layer::Attention(heads) => {
-                    heads.iter_mut().for_each(|cache| cache.truncate(snapshot.n_tokens, head));
+                    heads.iter_mut().for_each(|cache| cache.truncate(n_tokens, head));
                 }
             }
         }
-        self.n_tokens = snapshot.n_tokens;
+        self.n_tokens = n_tokens;
     }
 
     /// The recurrent state of a Gated DeltaNet layer, [value heads, key width, value width]; none for other layers.

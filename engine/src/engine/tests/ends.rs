@@ -117,44 +117,6 @@ fn a_full_queue_is_busy_until_a_turn_ends() {
 }
 
 #[test]
-fn a_long_prompt_does_not_hold_up_who_decodes() {
-    let (options, shared, model) = fresh(|options| {
-        options.prefill_tokens = 32;
-        options.n_draft = 0;
-    });
-    let batches = Batches::default();
-    let mut worker = Worker::new(&shared, model, noted(&batches), 1 << 30, options.limits());
-    let first = add(&shared, &mut worker, query(Source::Ids(vec![9; 5]), sampling(20)));
-    let long = add(&shared, &mut worker, query(Source::Ids(vec![8; 400]), sampling(4)));
-    let later = add(&shared, &mut worker, query(Source::Ids(vec![7; 10]), sampling(4)));
-    run(&mut worker);
-    [&first, &long, &later].iter().for_each(|turn| drop(turn.finished()));
-    let batches = batches.lock().unwrap();
-    let n_ids = |batch: &Vec<(usize, usize, Wanted)>| -> Vec<usize> {
-        batch.iter().map(|(_, n_ids, _)| *n_ids).collect()
-    };
-    // Two chunks of the first prompt, because its end is marked one token before; then both in each batch.
-    assert_eq!(n_ids(&batches[0]), [4]);
-    assert_eq!(n_ids(&batches[1]), [1]);
-    assert!((2..21).all(|at| n_ids(&batches[at]) == [1, 8]), "{batches:?}");
-    // Nobody decodes any more, so chunks are whole; then the third prompt, beside the second turn.
-    let rest: Vec<Vec<usize>> = batches[21..].iter().map(n_ids).collect();
-    let n_left = 399 - 19 * 8;
-    let mut expected = vec![vec![32]; n_left / 32];
-    expected.extend([
-        vec![n_left % 32],
-        vec![1],
-        vec![1, 8],
-        vec![1, 1],
-        vec![1, 1],
-        vec![1],
-        vec![1],
-        vec![1],
-    ]);
-    assert_eq!(rest, expected);
-}
-
-#[test]
 fn a_receiver_that_panics_ends_its_own_turn_and_no_other() {
     let (options, shared, model) = fresh(|_| {});
     let mut worker = Worker::new(&shared, model, plain(), 1 << 30, options.limits());

@@ -1,6 +1,7 @@
 //! Turns on a tiny model with weights drawn by chance, step by step on the test's own thread, or on the engine's.
 
 mod ends;
+mod fair;
 mod reuse;
 mod same;
 
@@ -8,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use super::shared::Shared;
 use super::worker::{Forward, Worker};
@@ -30,6 +32,7 @@ fn options() -> Options {
         n_sessions: 4,
         n_waiting: 4,
         prefill_tokens: 64,
+        batch_time: Duration::ZERO,
         context_tokens: 4096,
         memory_bytes: 1 << 30,
         n_draft: 7,
