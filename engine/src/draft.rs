@@ -1,14 +1,17 @@
 //! Guesses of what comes next, from what stood after the same words before: an agent that edits a file writes most of it
-//! again. Pure. A guess costs time if it is wrong and changes nothing else.
+//! again. Pure. A guess changes nothing but the time. With weights of 8 bits a step that checks seven guessed tokens takes up
+//! to twice as long as one without, and if the guess is wrong, what was right of it is computed once more; so only a long
+//! match counts, and a longer one each time that a guess was bad.
 //!
-//! Source: prompt lookup decoding (Saxena, 2023), with the required match growing while guesses are wrong.
+//! Source: prompt lookup decoding (Saxena, 2023).
 
 use std::collections::HashMap;
 
-/// Tokens that must match at least.
-const MATCH: usize = 3;
-/// Tokens that are compared at most, and the most that is ever required.
-const MATCH_MOST: usize = 48;
+/// Tokens that must match at least. Shorter matches have made prose a quarter slower elsewhere, where from 12 to 24 did not.
+const MATCH: usize = 12;
+/// Tokens that are compared at most, and the most that is ever required: after six bad guesses in a row, drafting has ended
+/// but for the copy of some eighty lines.
+const MATCH_MOST: usize = 768;
 /// Places that are compared at most, the latest first.
 const PLACES: usize = 64;
 
@@ -17,9 +20,9 @@ const PLACES: usize = 64;
 pub(crate) struct Drafter {
     /// Prompt and answer.
     ids: Vec<u32>,
-    /// The position after the last place of each three tokens.
+    /// The position after the last place of each few tokens.
     last: HashMap<[u32; MATCH], usize>,
-    /// For each position, the one after the place before of the same three tokens; 0 is none.
+    /// For each position, the one after the place before of the same few tokens; 0 is none.
     before: Vec<usize>,
     /// Tokens that must match now.
     required: usize,
@@ -73,7 +76,7 @@ impl Drafter {
         (0..n_most.min(n_same)).map(|at| self.ids[place + at % period]).collect()
     }
 
-    /// Learns how much of a draft was right: after a bad one only a match twice as long counts, after a good one any.
+    /// Learns how much of a draft was right: after a bad one only a match twice as long counts, after a whole one any.
     pub(crate) fn learn(&mut self, n_drafted: usize, n_accepted: usize) {
         if n_accepted == n_drafted {
             self.required = MATCH;
@@ -87,40 +90,53 @@ impl Drafter {
 mod tests {
     use super::*;
 
-    fn check(ids: &[u32], n_most: usize, expected: &[u32]) {
-        assert_eq!(Drafter::new(ids).draft(n_most), expected, "{ids:?}");
+    /// A text in letters; its ids are their numbers.
+    fn ids(text: &str) -> Vec<u32> {
+        text.chars().map(u32::from).collect()
+    }
+
+    fn check(text: &str, n_most: usize, expected: &str) {
+        let draft = Drafter::new(&ids(text)).draft(n_most);
+        assert_eq!(draft, ids(expected), "{text:?}");
     }
 
     #[test]
     fn the_longest_match_counts_and_of_equal_ones_the_latest() {
-        check(&[], 7, &[]);
-        check(&[1, 2, 3], 7, &[]);
-        check(&[1, 2, 9, 1, 2], 7, &[]);
-        check(&[1, 2, 3, 4, 5, 6, 1, 2, 3], 7, &[4, 5, 6]);
-        check(&[1, 2, 3, 4, 5, 6, 1, 2, 3], 2, &[4, 5]);
-        check(&[1, 2, 3, 4, 5, 6, 1, 2, 3], 0, &[]);
-        check(&[1, 2, 3, 7, 7, 7, 1, 2, 3, 8, 8, 8, 1, 2, 3], 3, &[8, 8, 8]);
-        check(&[0, 1, 2, 3, 7, 7, 5, 1, 2, 3, 8, 8, 0, 1, 2, 3], 2, &[7, 7]);
+        check("", 7, "");
+        check("let mut ponds", 7, "");
+        // Eleven letters are too few, twelve are enough.
+        check("abcdefghijkl = 1; bcdefghijkl", 7, "");
+        check("abcdefghijkl = 1; abcdefghijkl", 7, " = 1; a");
+        check("abcdefghijkl = 1; abcdefghijkl", 2, " =");
+        check("abcdefghijkl = 1; abcdefghijkl", 0, "");
+        check("abcdefghijkl = 1; abcdefghijkl = 2; abcdefghijkl", 4, " = 2");
+        check("xabcdefghijkl = 1; yabcdefghijkl = 2; xabcdefghijkl", 4, " = 1");
+        // No more than matched.
+        check("abcdefghijkl = one two three; abcdefghijkl", 99, " = one two t");
         // What repeats goes on.
-        check(&[4, 4, 4, 4], 7, &[4, 4, 4]);
-        check(&[1, 2, 1, 2, 1, 2], 3, &[1, 2, 1]);
+        check(&"-".repeat(13), 7, "-------");
+        check(&"ab".repeat(8), 3, "aba");
     }
 
     #[test]
     fn bad_drafts_end_drafting_until_a_long_match_is_right() {
-        let prompt: Vec<u32> = (0..100).chain(200..210).chain(0..5).collect();
-        let mut drafter = Drafter::new(&prompt);
-        assert_eq!(drafter.draft(7), [5, 6, 7, 8, 9]);
-        drafter.learn(5, 3);
-        assert_eq!(drafter.draft(7).len(), 5, "more than half was right");
-        drafter.learn(5, 2);
+        let text = |from: u32, to: u32| (from..to).collect::<Vec<u32>>();
+        let mut drafter = Drafter::new(&[text(0, 2000), vec![5000], text(0, 12)].concat());
+        assert_eq!(drafter.draft(7), text(12, 19));
+        drafter.learn(7, 4);
+        assert_eq!(drafter.draft(7).len(), 7, "more than half was right");
+        drafter.learn(7, 3);
         assert_eq!(drafter.draft(7), [] as [u32; 0]);
-        (5..11).for_each(|id| drafter.push(id));
-        assert_eq!(drafter.draft(7).len(), 7, "eleven match");
+        (12..23).for_each(|id| drafter.push(id));
+        assert_eq!(drafter.draft(7).len(), 0, "23 match");
+        drafter.push(23);
+        assert_eq!(drafter.draft(7), text(24, 31));
+        // Bad again and again, they end.
         (0..9).for_each(|_| drafter.learn(7, 0));
-        assert_eq!(drafter.draft(7).len(), 0);
-        (11..48).for_each(|id| drafter.push(id));
-        assert_eq!(drafter.draft(7), [48, 49, 50, 51, 52, 53, 54]);
+        (24..767).for_each(|id| drafter.push(id));
+        assert_eq!(drafter.draft(7).len(), 0, "767 match");
+        drafter.push(767);
+        assert_eq!(drafter.draft(7), text(768, 775));
         drafter.learn(7, 7);
         assert_eq!(drafter.required, MATCH);
     }

@@ -182,3 +182,49 @@ impl Sequence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Isa, Model, Options, Step, Wanted};
+    use super::*;
+    use crate::tiny;
+
+    /// Where the states of a sequence or a snapshot lie.
+    fn places<'a>(memories: impl Iterator<Item = &'a Memory>) -> Vec<usize> {
+        memories.map(|memory| memory.heads.as_ptr().addr()).collect()
+    }
+
+    fn states(sequence: &Sequence) -> impl Iterator<Item = &Memory> {
+        sequence.layers.iter().filter_map(|layer| match layer {
+            Layer::Delta(memory) => Some(memory),
+            Layer::Exact(_) | Layer::Attention(_) => None,
+        })
+    }
+
+    #[test]
+    fn a_snapshot_that_is_used_again_takes_back_what_follows_in_the_same_memory() {
+        let folder = tiny::folder();
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let options = Options { dtype: Some(dtype), n_threads: 1, isa: Isa::detect() };
+            let model = Model::load(folder.path(), &options).unwrap();
+            let append = |sequence: &mut Sequence, ids: &[u32]| {
+                model.forward(&mut [Step { sequence, ids, logits: Wanted::Last }]).unwrap()
+            };
+            let mut sequence = model.sequence();
+            append(&mut sequence, &[1, 2, 3]);
+            let mut snapshot = sequence.snapshot();
+            for round in 0..3 {
+                let mut expected = sequence.clone();
+                let (ours, theirs) = (places(states(&sequence)), places(snapshot.memories.iter()));
+                sequence.snapshot_into(&mut snapshot);
+                append(&mut sequence, &[7, 8, 9 + round]);
+                sequence.swap(&mut snapshot, model.shape());
+                assert_eq!(sequence.n_tokens(), expected.n_tokens());
+                assert_eq!(places(states(&sequence)), theirs);
+                assert_eq!(places(snapshot.memories.iter()), ours);
+                let (a, b) = (append(&mut sequence, &[4, 5]), append(&mut expected, &[4, 5]));
+                assert_eq!(a, b, "{dtype:?} {round}");
+            }
+        }
+    }
+}

@@ -67,10 +67,10 @@ fn tokens_and_their_probabilities_depend_on_the_query_alone() {
 #[test]
 fn a_draft_may_be_wrong_at_any_token() {
     let words: Vec<u32> = (10..40).collect();
-    let prompt = [words.as_slice(), &[7, 8, 9], &words[..4]].concat();
+    let prompt = [words.as_slice(), &[7, 8, 9], &words[..12]].concat();
     for n_right in 0..12 {
         // It goes on like before for some tokens, then otherwise, then like before again.
-        let said = [&words[4..4 + n_right], &[200, 201], &words[..12]].concat();
+        let said = [&words[12..12 + n_right], &[200, 201], words.as_slice()].concat();
         let script: BTreeMap<usize, u32> = (prompt.len()..).zip(said.iter().copied()).collect();
         let run = |n_draft: usize| {
             let options = Options { n_draft, ..options() };
