@@ -18,10 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use engine::backend::cpu::{Dtype, Isa, Model, Options, Step, Wanted};
-
-/// Tokens of a prompt in one batch.
-const CHUNK: usize = 512;
+use engine::backend::cpu::{Dtype, Isa, Model, Options};
+use engine::measure::{Growth, bandwidth, peak_bytes, per_second};
 
 struct Arguments {
     model: PathBuf,
@@ -39,7 +37,7 @@ fn main() -> Result<(), String> {
         "isa={:?} threads={} bandwidth={:.1} GB/s",
         Isa::detect(),
         arguments.n_threads,
-        bandwidth(arguments.n_threads)
+        bandwidth(arguments.n_threads) / 1e9
     );
     for name in &arguments.dtypes {
         let dtype: Dtype = name.parse().map_err(|error| format!("{error}"))?;
@@ -51,12 +49,12 @@ fn main() -> Result<(), String> {
             "dtype={name} test=load seconds={:.1} weights={:.2} GB peak={:.2} GB",
             begun.elapsed().as_secs_f64(),
             model.weight_bytes() as f64 / 1e9,
-            peak_bytes() / 1e9
+            peak_gigabytes()
         );
         for test in &arguments.tests {
             compare(&arguments, &model, name, &Test::parse(test)?)?;
         }
-        println!("dtype={name} test=peak bytes={:.2} GB", peak_bytes() / 1e9);
+        println!("dtype={name} test=peak bytes={:.2} GB", peak_gigabytes());
     }
     Ok(())
 }
@@ -115,7 +113,7 @@ impl Test {
 fn compare(arguments: &Arguments, model: &Model, dtype: &str, test: &Test) -> Result<(), String> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..arguments.n_rounds {
-        ours.push(measure(model, test)?);
+        ours.push(measure(model, test));
         theirs.extend(llama(arguments, dtype, test)?);
     }
     let (ours, theirs) = (median(&mut ours), median(&mut theirs));
@@ -134,19 +132,11 @@ fn compare(arguments: &Arguments, model: &Model, dtype: &str, test: &Test) -> Re
 }
 
 /// Tokens per second of ours.
-fn measure(model: &Model, test: &Test) -> Result<f64, String> {
-    let mut sequence = model.sequence();
-    let mut append = |ids: &[u32]| {
-        let step = Step { sequence: &mut sequence, ids, logits: Wanted::Last };
-        model.forward(&mut [step]).map(drop).map_err(|error| error.to_string())
-    };
-    let ids: Vec<u32> = (0..).map(|at: u32| at * 7919 % 100_000).take(test.depth).collect();
-    ids.chunks(CHUNK).try_for_each(&mut append)?;
-    let ids: Vec<u32> = (0..).map(|at: u32| at * 104_729 % 100_000).take(test.n_tokens).collect();
-    let size = if test.is_prefill { CHUNK } else { 1 };
-    let begun = Instant::now();
-    ids.chunks(size).try_for_each(&mut append)?;
-    Ok(test.n_tokens as f64 / begun.elapsed().as_secs_f64())
+fn measure(model: &Model, test: &Test) -> f64 {
+    let mut growth = Growth::new(model);
+    growth.prefill(test.depth);
+    let n = test.n_tokens;
+    per_second(n, if test.is_prefill { growth.prefill(n) } else { growth.decode(n) })
 }
 
 /// Tokens per second of llama.cpp, if it is there.
@@ -184,28 +174,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// Bytes per second, in GB/s, that plain threads read: the best of five passes over 1 GiB.
-fn bandwidth(n_threads: usize) -> f64 {
-    let values = vec![1_u64; 1 << 27];
-    let pass = || {
-        let begun = Instant::now();
-        let sum: u64 = std::thread::scope(|scope| {
-            let threads: Vec<_> = values
-                .chunks(values.len().div_ceil(n_threads))
-                .map(|part| scope.spawn(move || part.iter().fold(0, |sum: u64, x| sum ^ x)))
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
-        });
-        std::hint::black_box(sum);
-        (values.len() * 8) as f64 / begun.elapsed().as_secs_f64() / 1e9
-    };
-    (0..5).map(|_| pass()).fold(0.0, f64::max)
-}
-
-/// The most memory that this process has held, mapped files included; 0 where the system does not tell.
-fn peak_bytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
+/// 0 where the system does not tell.
+fn peak_gigabytes() -> f64 {
+    peak_bytes().unwrap_or(0) as f64 / 1e9
 }

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod logprobs;
 mod pace;
+pub mod measure;
 pub mod parse;
 pub mod quantised;
 mod query;

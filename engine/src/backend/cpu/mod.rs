@@ -126,6 +126,13 @@ impl Model {
         layers + self.embedding.bytes() + self.head.as_ref().map_or(0, Matrix::bytes)
     }
 
+    /// Bytes of the large weights that each token reads: an embedding that is not the head counts for nothing, because a
+    /// token is one row of it.
+    pub fn bytes_of_token(&self) -> usize {
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        self.layers.iter().map(Layer::bytes).sum::<usize>() + head.bytes()
+    }
+
     /// A sequence without tokens.
     pub fn sequence(&self) -> Sequence {
         Sequence::new(&self.shape, self.dtype)
