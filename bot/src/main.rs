@@ -73,7 +73,7 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a model's folder, make a smaller one of it, or serve it.
+    /// Look at a model's folder, make a smaller one of it, measure it, or serve it.
     #[command(
         subcommand,
         after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
@@ -111,6 +111,11 @@ enum Model {
         after_help = "Example: hyla model serve --model ~/models/FrogNano-4B-2609 --dtype int8 --listen 127.0.0.1:8080"
     )]
     Serve(model::serve::Arguments),
+    /// Measure how fast a model runs on this machine, and how much of what its memory allows; takes minutes.
+    #[command(
+        after_help = "Example: hyla model bench ~/models/FrogNano-4B-2609 --dtype int8,int4 --depths 0,8192"
+    )]
+    Bench(model::bench::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -203,6 +208,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             model::serve::run(arguments, Arc::new(System), quit()).await?;
             Ok(ExitCode::SUCCESS)
         }
+        Commands::Model(Model::Bench(arguments)) => run_model_bench(arguments).await,
         Commands::Transcript { job } => run_transcript(file, job),
     }
 }
@@ -393,6 +399,23 @@ fn run_model_info(folder: &Path, context: u64, json: bool) -> anyhow::Result<Exi
         say(&format!("{value:#}\n"))?;
     } else {
         say(&reply::lines(&summary.text(context)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_model_bench(arguments: model::bench::Arguments) -> anyhow::Result<ExitCode> {
+    let is_json = arguments.json;
+    let measured = tokio::task::spawn_blocking(move || {
+        model::bench::run(&arguments, &|words| note(words.to_owned()))
+    });
+    let report = tokio::select! {
+        report = measured => report.context("cannot measure the model")??,
+        () = quit() => anyhow::bail!("stopped before everything was measured"),
+    };
+    if is_json {
+        say(&format!("{:#}\n", serde_json::to_value(&report)?))?;
+    } else {
+        say(&reply::lines(&report.text()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

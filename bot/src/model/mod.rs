@@ -1,6 +1,7 @@
 //! The model, seen as one method: a conversation goes in, a turn comes out. The OpenAI-compatible endpoint implements
 //! it, and so do the engine in this process and the tests' script. `server` is the other side of the same protocol.
 
+pub mod bench;
 pub mod endpoint;
 mod gather;
 pub mod local;

@@ -54,6 +54,7 @@ pub struct Arguments {
     grace: humantime::Duration,
 }
 
+/// A count of something that there must be.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it must be at least 1".into()),
