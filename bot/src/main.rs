@@ -73,7 +73,7 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a model's folder, make a smaller one of it, measure it, or serve it.
+    /// Look at a model's folder, make a smaller one of it, measure it, talk to it, or serve it.
     #[command(
         subcommand,
         after_help = "Example: hyla model info ~/models/FrogNano-4B-2609 --context 32768"
@@ -116,6 +116,11 @@ enum Model {
         after_help = "Example: hyla model bench ~/models/FrogNano-4B-2609 --dtype int8,int4 --depths 0,8192"
     )]
     Bench(model::bench::Arguments),
+    /// Talk to a model in this process: at a terminal, or with each line of the standard input as a question.
+    #[command(
+        after_help = "Example: hyla model chat ~/models/FrogNano-4B-2609 --dtype int8 --system 'Answer in one sentence.'"
+    )]
+    Chat(model::chat::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -206,6 +211,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Commands::Model(Model::Serve(arguments)) => {
             model::serve::run(arguments, Arc::new(System), quit()).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Commands::Model(Model::Chat(arguments)) => {
+            model::chat::run(arguments).await?;
             Ok(ExitCode::SUCCESS)
         }
         Commands::Model(Model::Bench(arguments)) => run_model_bench(arguments).await,

@@ -10,10 +10,10 @@ use config::{Dtype, Local as Settings};
 use engine::backend::cpu;
 use engine::{
     Checkpoint, Encoder, Engine, Event, Failure, Options, Piece, Query, Refused, Reply, Request,
-    Shape,
+    Shape, Turn,
 };
 use tokio::sync::OnceCell;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{Error, Model};
 
@@ -57,6 +57,28 @@ impl Local {
     }
 }
 
+/// Starts a turn, whose prompt is made on a thread that may take its time. Its events come in order; it is cancelled when it
+/// is dropped.
+///
+/// # Errors
+/// Making the prompt panicked.
+pub(super) async fn start(
+    engine: &Engine,
+    query: Query,
+) -> Result<Result<(Turn, UnboundedReceiver<Event>), Refused>, Failure> {
+    let engine = engine.clone();
+    // A turn is bounded by its tokens, so what waits here is too.
+    let (sender, events) = unbounded_channel();
+    let start = move || {
+        engine.start(query, move |event| {
+            // Whoever asked is gone, and has cancelled the turn by that.
+            let _ = sender.send(event);
+        })
+    };
+    let started = tokio::task::spawn_blocking(start).await.map_err(|_| Failure::Defect)?;
+    Ok(started.map(|turn| (turn, events)))
+}
+
 /// The name of a model by its folder.
 pub fn name_of(folder: &Path) -> String {
     // A folder may be given as `.` or end with `..`.
@@ -88,21 +110,11 @@ impl Model for Local {
         request: &Request,
         pieces: &mut (dyn FnMut(Piece) + Send),
     ) -> Result<Reply, Error> {
-        let engine = self.engine().await?.clone();
-        let query = Query::from(request.clone());
-        // A turn is bounded by its tokens, so what waits here is too.
-        let (sender, mut events) = unbounded_channel();
-        let start = move || {
-            engine.start(query, move |event| {
-                // Whoever asked is gone, and has cancelled the turn by that.
-                let _ = sender.send(event);
-            })
-        };
-        let started = tokio::task::spawn_blocking(start).await;
+        let engine = self.engine().await?;
         let failed = |failure: Failure| Error::Local { source: failure.into() };
-        let started = started.map_err(|_| failed(Failure::Defect))?;
+        let started = start(engine, request.clone().into()).await.map_err(failed)?;
         // Dropped with this future, which cancels the turn.
-        let _turn = started.map_err(refused)?;
+        let (_turn, mut events) = started.map_err(refused)?;
         while let Some(event) = events.recv().await {
             match event {
                 Event::Piece(piece) => pieces(piece),

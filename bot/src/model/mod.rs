@@ -2,6 +2,7 @@
 //! it, and so do the engine in this process and the tests' script. `server` is the other side of the same protocol.
 
 pub mod bench;
+pub mod chat;
 pub mod endpoint;
 mod gather;
 pub mod local;
