@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_sequence_grows_by_what_is_timed_and_needs_more_with_every_token() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny0");
-        let options = Options { dtype: Dtype::Bf16, n_threads: 1, isa: Isa::detect() };
+        let options = Options { dtype: Some(Dtype::Bf16), n_threads: 1, isa: Isa::detect() };
         let model = Model::load(&folder, &options).expect("the fixture is in order");
         let mut growth = Growth::new(&model);
         let empty = growth.bytes_of_next_token();

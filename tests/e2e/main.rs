@@ -8,6 +8,7 @@ mod attack_queue;
 mod attack_serve;
 mod attack_trust;
 mod attack_words;
+mod chat;
 mod clean_up;
 mod commands;
 mod crashes;

@@ -98,9 +98,11 @@ fn noise(at: u64) -> f32 {
     ((x ^ (x >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
-/// A text as the vocabulary of a byte-level tokenizer spells it; texts of tests are ASCII.
+/// A text as the vocabulary of a byte-level tokenizer spells it: control characters and the space as letters from `Ā` on.
+/// Texts of tests are ASCII.
 fn spelled(text: &str) -> String {
-    text.replace('\n', "Ċ").replace(' ', "Ġ")
+    let letter = |c: char| if c <= ' ' { char::from_u32(0x100 + u32::from(c)) } else { None };
+    text.chars().map(|c| letter(c).unwrap_or(c)).collect()
 }
 
 fn fixture(name: &str) -> PathBuf {

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use engine::Summary;
 use engine::backend::cpu::{self, Dtype, Isa};
 use engine::measure::{Growth, bandwidth, peak_bytes, per_second, reset_peak};
+use engine::{Checkpoint, Shape, Summary};
 use serde::Serialize;
 
 use super::local::name_of;
@@ -32,8 +32,9 @@ pub struct Arguments {
     /// The model's folder: config.json and safetensors files.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// How weights are kept in memory: any of bf16, int8 and int4, each measured in turn.
-    #[arg(long, value_delimiter = ',', default_value = "bf16,int8,int4", value_name = "LIST")]
+    /// How weights are kept in memory: any of bf16, int8 and int4, each measured in turn. If left out, as
+    /// `hyla model quantize` has written them, and all three of any other folder.
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
     dtype: Vec<Dtype>,
     /// Threads that compute; one for each core if left out.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -123,6 +124,11 @@ pub fn run(arguments: &Arguments, note: &dyn Fn(&str)) -> anyhow::Result<Report>
     let threads = arguments.threads.unwrap_or_else(|| engine::Options::default().n_threads);
     note("measuring the memory's bandwidth");
     let bandwidth = bandwidth(threads);
+    let dtypes = match Checkpoint::open(folder, &Shape::read(folder)?)?.quantised() {
+        _ if !arguments.dtype.is_empty() => arguments.dtype.clone(),
+        Some(own) => vec![own.into()],
+        None => vec![Dtype::Bf16, Dtype::Int8, Dtype::Int4],
+    };
     let measured = |dtype: &Dtype| measure(folder, *dtype, threads, &depths, bandwidth, note);
     Ok(Report {
         model: name_of(folder),
@@ -132,7 +138,7 @@ pub fn run(arguments: &Arguments, note: &dyn Fn(&str)) -> anyhow::Result<Report>
         bandwidth_bytes_per_second: bandwidth,
         prompt_tokens: PROMPT,
         turn: Turn { depth: deepest, reads_tokens: TURN_READS, writes_tokens: TURN_WRITES },
-        results: arguments.dtype.iter().map(measured).collect::<anyhow::Result<_>>()?,
+        results: dtypes.iter().map(measured).collect::<anyhow::Result<_>>()?,
     })
 }
 
@@ -144,11 +150,14 @@ fn measure(
     bandwidth: f64,
     note: &dyn Fn(&str),
 ) -> anyhow::Result<Row> {
-    let name = name(dtype);
+    let name = dtype.name();
     note(&format!("{name}: loading"));
     reset_peak();
     let begun = Instant::now();
-    let model = cpu::Model::load(folder, &cpu::Options { dtype, n_threads, isa: Isa::detect() })?;
+    let model = cpu::Model::load(
+        folder,
+        &cpu::Options { dtype: Some(dtype), n_threads, isa: Isa::detect() },
+    )?;
     // Weights of a mapped file are read from the disk only when they are first used.
     Growth::new(&model).decode(1);
     let ready = begun.elapsed();
@@ -184,14 +193,4 @@ fn measure(
 
 fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
-}
-
-/// As it is written in arguments.
-fn name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F32 => "f32",
-        Dtype::Bf16 => "bf16",
-        Dtype::Int8 => "int8",
-        Dtype::Int4 => "int4",
-    }
 }

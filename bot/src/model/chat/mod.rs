@@ -34,9 +34,10 @@ pub struct Arguments {
     /// The model's folder: config.json, safetensors files, tokenizer.json and chat_template.jinja.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// How weights are kept in memory: bf16, int8 or int4.
-    #[arg(long, default_value = "bf16")]
-    dtype: Dtype,
+    /// How weights are kept in memory: bf16, int8 or int4. If left out, as `hyla model quantize` has written them, and as bf16
+    /// in any other folder.
+    #[arg(long)]
+    dtype: Option<Dtype>,
     /// Threads that compute; one for each core if left out.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
