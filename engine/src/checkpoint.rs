@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::backend::cpu;
 use crate::quantised::{Part, Quantised};
-use crate::{Error, Mixer, Shape};
+use crate::{Error, Mixer, Shape, file};
 
 /// What the names of the text model's tensors begin with: as published, and as re-saved.
 const PREFIXES: [&str; 2] = ["model.language_model.", "model."];
@@ -27,6 +27,8 @@ const PREFIXES: [&str; 2] = ["model.language_model.", "model."];
 const SKIPPED: [&str; 3] = ["model.visual.", "visual.", "mtp."];
 /// Largest believable weight. Real ones stay below ten; corrupt files hold up to 1e36.
 const LARGEST: f32 = 1e4;
+/// Largest index that is read, in bytes; the published one has less than a hundred thousand.
+const INDEX_BYTES: u64 = 1 << 24;
 
 /// Values that are checked together.
 const BLOCK: usize = 4096;
@@ -463,18 +465,11 @@ pub struct Totals {
 /// The file of each tensor; empty if the folder holds one file and no index.
 fn index(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
     let file = folder.join("model.safetensors.index.json");
-    match std::fs::read(&file) {
-        Ok(text) => {
-            let index: Index = serde_json::from_slice(&text)
-                .map_err(|error| Error::File { file: file.clone(), reason: error.to_string() })?;
-            if index.weight_map.is_empty() {
-                return Err(Error::File { file, reason: "it names no tensor".into() });
-            }
-            Ok(index.weight_map)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => single(folder),
-        Err(source) => Err(Error::Read { file, source }),
+    let Some(index) = file::json::<Index>(&file, INDEX_BYTES)? else { return single(folder) };
+    if index.weight_map.is_empty() {
+        return Err(Error::File { file, reason: "it names no tensor".into() });
     }
+    Ok(index.weight_map)
 }
 
 /// Without an index, `model.safetensors` holds everything.

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Error, file};
 
 /// Largest `config.json` that is read, in bytes; real ones have some kilobytes.
 const FILE_BYTES: u64 = 1 << 20;
 /// Largest size of anything: far above every model of the family, and far below an overflow.
 const LARGEST: u64 = 1 << 24;
+/// Widest head. The state of a Gated DeltaNet head has the square of it, so a small file could ask for any memory; heads of
+/// the family have 256 at most.
+const HEAD: u64 = 1024;
 /// Most layers.
 const LAYERS: u64 = 1024;
 
@@ -114,17 +117,7 @@ impl Shape {
     /// Names the key that is missing, makes no sense or asks for something unknown.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let file = folder.join("config.json");
-        let read = |source| Error::Read { file: file.clone(), source };
-        let size = std::fs::metadata(&file).map_err(read)?.len();
-        if size > FILE_BYTES {
-            return Err(Error::File {
-                file,
-                reason: format!("it has {size} bytes, more than {FILE_BYTES}"),
-            });
-        }
-        let text = std::fs::read(&file).map_err(read)?;
-        let whole: Value = serde_json::from_slice(&text)
-            .map_err(|error| Error::File { file: file.clone(), reason: error.to_string() })?;
+        let whole: Value = file::parse(&file, &file::read(&file, FILE_BYTES)?)?;
         Keys { file: &file, whole: &whole, text: whole.get("text_config").unwrap_or(&whole) }
             .shape()
     }
@@ -148,8 +141,8 @@ impl Keys<'_> {
         let delta = DeltaShape {
             n_key_heads: self.size("linear_num_key_heads")?,
             n_value_heads: self.size("linear_num_value_heads")?,
-            key_head: self.size("linear_key_head_dim")?,
-            value_head: self.size("linear_value_head_dim")?,
+            key_head: self.head("linear_key_head_dim")?,
+            value_head: self.head("linear_value_head_dim")?,
             taps: self.size("linear_conv_kernel_dim")?,
         };
         self.divides(
@@ -221,7 +214,7 @@ impl Keys<'_> {
             self.wrong("rope_parameters.rope_theta", "it must be a number above 1".into())
         })?;
         let part = from("partial_rotary_factor").unwrap_or(1.0);
-        let head = self.size("head_dim")?;
+        let head = self.head("head_dim")?;
         // A factor such as 0.25 is exact, and a rotary width is even.
         let rotary = (head as f64 * part).round();
         if !(part > 0.0 && part <= 1.0) || rotary < 2.0 || rotary % 2.0 != 0.0 {
@@ -275,10 +268,18 @@ impl Keys<'_> {
     }
 
     fn size(&self, key: &str) -> Result<usize, Error> {
+        self.up_to(LARGEST, key)
+    }
+
+    fn head(&self, key: &str) -> Result<usize, Error> {
+        self.up_to(HEAD, key)
+    }
+
+    fn up_to(&self, largest: u64, key: &str) -> Result<usize, Error> {
         let value = self.text.get(key).ok_or_else(|| self.wrong(key, "it is missing".into()))?;
-        let size = value.as_u64().filter(|size| (1..=LARGEST).contains(size));
+        let size = value.as_u64().filter(|size| (1..=largest).contains(size));
         let size = size.and_then(|size| usize::try_from(size).ok());
-        size.ok_or_else(|| self.wrong(key, format!("{value} is not a number from 1 to {LARGEST}")))
+        size.ok_or_else(|| self.wrong(key, format!("{value} is not a number from 1 to {largest}")))
     }
 
     fn number(&self, key: &str, default: Option<f64>) -> Result<f32, Error> {

@@ -48,6 +48,9 @@ fn a_config_that_asks_for_something_else_is_refused_by_key() {
         ("hidden_size", json!(0), "`hidden_size`"),
         ("hidden_size", json!(1e300), "`hidden_size`"),
         ("hidden_size", Value::Null, "`hidden_size`"),
+        ("head_dim", json!(1025), "`head_dim`: 1025 is not a number from 1 to 1024"),
+        ("linear_key_head_dim", json!(4096), "`linear_key_head_dim`"),
+        ("linear_value_head_dim", json!(4096), "`linear_value_head_dim`"),
         ("num_hidden_layers", json!(100_000), "`num_hidden_layers`"),
         ("num_attention_heads", json!(3), "`num_attention_heads`"),
         ("linear_num_value_heads", json!(3), "`linear_num_value_heads`"),
@@ -175,6 +178,14 @@ fn a_file_that_is_not_whole_is_named() {
         std::fs::write(&index, text.replace(from, to)).unwrap();
         let error = error(folder.path());
         assert!(error.contains(expected), "{to} gave: {error}");
+    }
+    for name in ["config.json", "model.safetensors.index.json"] {
+        let folder = copy("official_layout");
+        // Nothing but holes, so it takes no place.
+        let large = std::fs::File::create(folder.path().join(name)).unwrap();
+        large.set_len(1 << 40).unwrap();
+        let error = error(folder.path());
+        assert!(error.contains(name) && error.contains("it is larger than"), "{error}");
     }
 }
 

@@ -72,6 +72,16 @@ struct Plan<'a> {
     all_bytes: usize,
 }
 
+/// Part of a tensor, as the header names it.
+struct Stretch {
+    /// Of the tensor.
+    at: usize,
+    name: String,
+    dtype: Stored,
+    dimensions: Vec<usize>,
+    n_bytes: usize,
+}
+
 impl<'a> Plan<'a> {
     fn new(
         checkpoint: &Checkpoint,
@@ -79,19 +89,21 @@ impl<'a> Plan<'a> {
         form: Quantised,
     ) -> Result<Self, Error> {
         // The parts of all tensors: first codes, then scales, then what is as in the source.
-        let mut sorted: [Vec<(usize, String, Stored, Vec<usize>, usize)>; 3] = Default::default();
+        let mut sorted: [Vec<Stretch>; 3] = Default::default();
         for (at, tensor) in tensors.iter().enumerate() {
             let (name, dtype, bytes) = checkpoint.bytes(tensor)?;
             match form.parts(tensor) {
                 Some(parts) => {
                     for (part, sorted) in parts.into_iter().zip(&mut sorted) {
-                        let (name, n) = (format!("{name}{}", part.suffix), part.n_bytes());
-                        sorted.push((at, name, part.dtype, part.dimensions, n));
+                        let (name, n_bytes) = (format!("{name}{}", part.suffix), part.n_bytes());
+                        let (dtype, dimensions) = (part.dtype, part.dimensions);
+                        sorted.push(Stretch { at, name, dtype, dimensions, n_bytes });
                     }
                 }
                 None => {
-                    let dimensions = tensor.dimensions.clone();
-                    sorted[2].push((at, name.to_owned(), dtype, dimensions, bytes.len()));
+                    let (name, dimensions) = (name.to_owned(), tensor.dimensions.clone());
+                    let n_bytes = bytes.len();
+                    sorted[2].push(Stretch { at, name, dtype, dimensions, n_bytes });
                 }
             }
         }
@@ -103,14 +115,12 @@ impl<'a> Plan<'a> {
         let mut entries = Map::from_iter([("__metadata__".to_owned(), metadata.into())]);
         let mut starts = vec![Vec::new(); tensors.len()];
         let mut end = 0;
-        for (at, name, dtype, dimensions, n) in sorted.into_iter().flatten() {
-            let offsets = [end, end + n];
-            entries.insert(
-                name,
-                json!({ "dtype": dtype, "shape": dimensions, "data_offsets": offsets }),
-            );
+        for Stretch { at, name, dtype, dimensions, n_bytes } in sorted.into_iter().flatten() {
+            let offsets = [end, end + n_bytes];
+            let entry = json!({ "dtype": dtype, "shape": dimensions, "data_offsets": offsets });
+            entries.insert(name, entry);
             starts[at].push(end);
-            end += n;
+            end += n_bytes;
         }
         let header = header(&entries);
         let (first, tensors) = (header.len(), tensors.iter().zip(starts));

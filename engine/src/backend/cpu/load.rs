@@ -102,6 +102,9 @@ impl Loader<'_> {
     }
 }
 
+/// Takes codes and their scales.
+pub(crate) type Take<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+
 /// Quantises tensors for a file.
 pub(crate) struct Quantiser {
     machine: Machine,
@@ -123,7 +126,7 @@ impl Quantiser {
         checkpoint: &Checkpoint,
         tensor: &Expected,
         dtype: Dtype,
-        take: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
+        take: &mut Take<'_>,
     ) -> Result<(), Error> {
         let packing = match dtype {
             Dtype::Int4 => Packing::Nibbles,
