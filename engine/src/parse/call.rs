@@ -19,11 +19,12 @@ pub(super) fn parse(body: &str, tools: &[Tool]) -> Option<(String, String)> {
     let name = name.trim();
     let schema = tools.iter().find(|tool| tool.name == name).map(|tool| &tool.parameters);
     let mut arguments = Map::new();
+    let mut has_ends = true;
     while let Some((key, after)) =
         rest.trim_start().strip_prefix(PARAMETER).and_then(|rest| rest.split_once('>'))
     {
         let key = key.trim();
-        let (value, after) = split_value(after);
+        let (value, after) = split_value(after, &mut has_ends);
         arguments.insert(key.to_owned(), typed(one_newline_less(value), schema, key));
         rest = after;
     }
@@ -42,14 +43,17 @@ pub(super) fn is_complete(body: &str, stop: Stop) -> bool {
         }
 }
 
-/// A value and what follows its end mark.
-fn split_value(text: &str) -> (&str, &str) {
+/// A value and what follows its end mark. Where no mark ends this value, none ends a later one, and nobody looks again.
+fn split_value<'a>(text: &'a str, has_ends: &mut bool) -> (&'a str, &'a str) {
     // An end mark counts if a parameter, or the end of the call, follows.
-    for (at, _) in text.match_indices(PARAMETER_END) {
-        let after = &text[at + PARAMETER_END.len()..];
-        if after.trim_start().starts_with(PARAMETER) || is_end(after) {
-            return (&text[..at], after);
+    if *has_ends {
+        for (at, _) in text.match_indices(PARAMETER_END) {
+            let after = &text[at + PARAMETER_END.len()..];
+            if after.trim_start().starts_with(PARAMETER) || is_end(after) {
+                return (&text[..at], after);
+            }
         }
+        *has_ends = false;
     }
     // It was forgotten: the next parameter on a line of its own, or the end of the call, ends the value.
     if let Some(at) = text.find(&format!("\n{PARAMETER}")) {
@@ -63,8 +67,8 @@ fn split_value(text: &str) -> (&str, &str) {
 
 /// Whether nothing but the end of the call follows.
 fn is_end(text: &str) -> bool {
-    let text = text.trim();
-    text.is_empty() || text == FUNCTION_END
+    let text = text.trim_start();
+    text.is_empty() || text.strip_prefix(FUNCTION_END).is_some_and(|rest| rest.trim().is_empty())
 }
 
 /// The model writes a value between one newline and another.

@@ -163,34 +163,37 @@ impl<'a> Parser<'a> {
 
     /// Text of the answer. A call without its mark is held back from its first letter on.
     fn content(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
-        match find_start(text) {
-            None => self.add_content(text, pieces),
-            Some(at) => {
-                self.add_content(&text[..at], pieces);
-                self.state = State::Bare(text[at..].to_owned());
-                self.bare(pieces);
+        let mut from = 0;
+        while let Some(at) = find_start(&text[from..]) {
+            let start = from + at;
+            if self.may_be_bare(&text[start..]) {
+                self.add_content(&text[..start], pieces);
+                self.state = State::Bare(text[start..].to_owned());
+                return;
             }
+            // A later letter may begin a call.
+            from = start + 1;
         }
+        self.add_content(text, pieces);
     }
 
-    /// Decides whether held text is a call: only if it names a declared tool.
+    /// Decides whether held text is a call.
     fn bare(&mut self, pieces: &mut dyn FnMut(Piece)) {
         let State::Bare(held) = &self.state else { return };
-        let is_possible = match held.strip_prefix(FUNCTION) {
-            None => FUNCTION.starts_with(held.as_str()),
-            Some(rest) => match rest.split_once('>') {
-                None => self.tools.iter().any(|tool| tool.name.starts_with(rest)),
-                Some((name, _)) => self.tools.iter().any(|tool| tool.name == name),
-            },
-        };
-        if is_possible {
+        if self.may_be_bare(held) {
             return;
         }
         let State::Bare(held) = std::mem::replace(&mut self.state, State::Content) else { return };
-        // The first letter is certain; a later one may begin a call again.
-        let (first, rest) = held.split_at(held.chars().next().map_or(0, char::len_utf8));
-        self.add_content(first, pieces);
-        self.content(rest, pieces);
+        self.content(&held, pieces);
+    }
+
+    /// Whether text may be a call without its mark: only if it names a declared tool.
+    fn may_be_bare(&self, text: &str) -> bool {
+        let Some(rest) = text.strip_prefix(FUNCTION) else { return FUNCTION.starts_with(text) };
+        self.tools.iter().any(|tool| match rest.strip_prefix(tool.name.as_str()) {
+            Some(after) => after.is_empty() || after.starts_with('>'),
+            None => tool.name.starts_with(rest),
+        })
     }
 
     fn end_bare(&mut self, pieces: &mut dyn FnMut(Piece)) {

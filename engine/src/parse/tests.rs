@@ -194,6 +194,16 @@ fn a_call_without_its_mark_counts_for_a_declared_tool_only() {
 }
 
 #[test]
+fn a_long_turn_takes_time_by_its_length_and_no_more() {
+    let many = "<function=".repeat(200_000);
+    check(Start::Content, &many, ("", &many, &[]));
+    let parameters = "<parameter=content>\n".repeat(100_000);
+    let call = format!("<tool_call>\n<function=Write>\n{parameters}</function>\n</tool_call>");
+    let reply = parse(Start::Content, &call, Stop::End, usize::MAX);
+    assert_eq!(reply.calls[0].arguments, r#"{"content":""}"#);
+}
+
+#[test]
 fn values_have_the_types_of_the_schema() {
     let set = |pairs: &str| {
         let parameters: String = pairs
