@@ -234,22 +234,13 @@ fn ask(
     let place = Place::take(&shared.n_taken, shared.n_places)
         .map_err(|n_turns| Refused::Busy { n_turns })?;
     let Query { source, sampling, stop_strings, n_logprobs } = query;
-    let (prompt, reader) = shared.read(source, &sampling)?;
+    let beginning = shared.read(source, &sampling)?;
     let seed = sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(()));
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let turn = Turn { is_cancelled: is_cancelled.clone() };
     let sink = Sink::new(sink, place);
-    let asked = Asked {
-        prompt,
-        reader,
-        sampling,
-        seed,
-        stop_strings,
-        n_logprobs,
-        is_cancelled,
-        started,
-        sink,
-    };
+    let asked =
+        Asked { beginning, sampling, seed, stop_strings, n_logprobs, is_cancelled, started, sink };
     Ok((asked, turn))
 }
 

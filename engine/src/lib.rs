@@ -9,6 +9,7 @@
 pub mod backend;
 mod cache;
 mod checkpoint;
+mod demand;
 mod draft;
 mod encode;
 mod engine;
@@ -37,10 +38,11 @@ pub use encode::{EncodeError, Encoder, Prompt};
 pub use engine::{Engine, Options, Turn};
 pub use error::Error;
 pub use query::{
-    Candidate, DrawnToken, Event, Failure, Finished, GenerateError, Query, Refused, Source, Timings,
+    Candidate, DrawnToken, Event, Failure, Finished, GenerateError, Query, Refused, Source,
+    Timings, ToolChoice,
 };
 pub use request::{Message, Piece, Reply, Request, Sampling, Stop, Tool, ToolCall, Usage};
-pub use sampler::Sampler;
+pub use sampler::{Among, Sampler};
 pub use shape::{AttentionShape, DeltaShape, Mixer, Shape};
 pub use stop_ids::stop_ids;
 pub use summary::Summary;

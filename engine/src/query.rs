@@ -29,6 +29,10 @@ pub enum Source {
         messages: Vec<Message>,
         /// The tools that the model may call.
         tools: Vec<Tool>,
+        /// Whether it must.
+        tool_choice: ToolChoice,
+        /// Whether the turn ends with its first call.
+        is_one_call: bool,
     },
     /// A raw text. Control tokens in it are found, so nobody's words may be in it unless they may steer the model. The answer
     /// is not parsed: all of it is text.
@@ -37,10 +41,23 @@ pub enum Source {
     Ids(Vec<u32>),
 }
 
+/// Whether a turn must call a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// It calls at least one of the tools, and no other.
+    Required,
+    /// It calls this tool, and no other.
+    Named(String),
+}
+
 impl From<Request> for Query {
     fn from(request: Request) -> Self {
         let Request { messages, tools, sampling } = request;
-        let source = Source::Conversation { messages, tools };
+        let tool_choice = ToolChoice::Auto;
+        let source = Source::Conversation { messages, tools, tool_choice, is_one_call: false };
         Self { source, sampling, stop_strings: Vec::new(), n_logprobs: None }
     }
 }
@@ -140,6 +157,9 @@ pub enum Refused {
     /// The conversation has no prompt.
     #[error("cannot start a turn")]
     Encode(#[source] EncodeError),
+    /// A call is demanded, and no tool can be called.
+    #[error("cannot start a turn: it must call a tool, and none of that name can be called")]
+    NoTool,
     /// A raw id is no token.
     #[error("cannot start a turn")]
     UnknownToken(#[source] UnknownToken),

@@ -3,7 +3,7 @@
 //! The order is that of transformers: penalties, temperature, top-k, top-p over what top-k left, min-p over what top-p
 //! left. Drawing at a position does not depend on having drawn before it, so tokens may be taken back and drawn again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::Sampling;
 
@@ -15,6 +15,17 @@ pub struct Sampler {
     n_ids: usize,
     seen: HashSet<u32>,
     generated: HashSet<u32>,
+}
+
+/// The tokens among which one is drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Among<'a> {
+    /// All.
+    All,
+    /// All but these.
+    AllBut(&'a BTreeSet<u32>),
+    /// Only these, at least one.
+    Only(Vec<u32>),
 }
 
 impl Sampler {
@@ -37,12 +48,8 @@ impl Sampler {
     }
 
     /// Draws the token at a position of the turn, counted from 0. `logits` has a value for every row of the head.
-    pub fn draw(&self, logits: &[f32], position: u64) -> u32 {
-        let mut candidates: Vec<(u32, f32)> = (0..)
-            .zip(logits)
-            .take(self.n_ids)
-            .map(|(id, &logit)| (id, self.penalised(id, logit)))
-            .collect();
+    pub fn draw(&self, logits: &[f32], position: u64, among: &Among<'_>) -> u32 {
+        let mut candidates = self.candidates(&logits[..logits.len().min(self.n_ids)], among);
         // The larger logit first, then the smaller id, so that ties are the same everywhere.
         let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if self.sampling.temperature <= 0.0 {
@@ -66,6 +73,28 @@ impl Sampler {
             }
         }
         first
+    }
+
+    /// Tokens and their logits with the penalties, each token once.
+    fn candidates(&self, logits: &[f32], among: &Among<'_>) -> Vec<(u32, f32)> {
+        let candidate = |id: u32, logit: f32| (id, self.penalised(id, logit));
+        let all = || (0..).zip(logits).map(|(id, &logit)| candidate(id, logit)).collect();
+        match among {
+            Among::All => all(),
+            Among::AllBut(ids) => {
+                let mut candidates: Vec<_> = all();
+                // From the last on, so that those before stay in their places.
+                for id in ids.iter().rev().filter(|id| (**id as usize) < logits.len()) {
+                    candidates.swap_remove(*id as usize);
+                }
+                candidates
+            }
+            Among::Only(ids) => {
+                let ids: BTreeSet<u32> = ids.iter().copied().collect();
+                let logit = |id: u32| logits.get(id as usize).copied().unwrap_or(f32::NAN);
+                ids.into_iter().map(|id| candidate(id, logit(id))).collect()
+            }
+        }
     }
 
     /// How many of the weights, largest first, top-p and min-p leave; at least one.
@@ -133,7 +162,7 @@ mod tests {
         let sampler = Sampler::new(sampling, 7, 4, &[]);
         let mut counts = [0_i64; 4];
         for position in 0..20_000 {
-            counts[sampler.draw(&logits(), position) as usize] += 1;
+            counts[sampler.draw(&logits(), position, &Among::All) as usize] += 1;
         }
         counts.iter().map(|count| (count + 100) / 200).collect()
     }
@@ -164,7 +193,7 @@ mod tests {
         let drawn = |sampling: Sampling, prompt: &[u32], generated: &[u32]| {
             let mut sampler = Sampler::new(&sampling, 0, 4, prompt);
             generated.iter().for_each(|&id| sampler.accept(id));
-            sampler.draw(&logits, 0)
+            sampler.draw(&logits, 0, &Among::All)
         };
         assert_eq!(drawn(greedy.clone(), &[0], &[0]), 0);
         let presence = Sampling { presence_penalty: 0.5, ..greedy.clone() };
@@ -177,25 +206,54 @@ mod tests {
     fn the_same_seed_draws_the_same_and_padding_is_never_drawn() {
         let draw = |seed: Option<u64>, other: u64| {
             let sampler = Sampler::new(&Sampling { seed, ..sampling() }, other, 4, &[]);
-            (0..50).map(|position| sampler.draw(&logits(), position)).collect::<Vec<_>>()
+            (0..50)
+                .map(|position| sampler.draw(&logits(), position, &Among::All))
+                .collect::<Vec<_>>()
         };
         assert_eq!(draw(Some(3), 1), draw(Some(3), 2));
         assert_ne!(draw(Some(3), 1), draw(Some(4), 1));
         assert_ne!(draw(None, 1), draw(None, 2));
         let padded = [f32::NEG_INFINITY, 0.0, 100.0];
         let sampler = Sampler::new(&sampling(), 1, 2, &[]);
-        assert!((0..100).all(|position| sampler.draw(&padded, position) == 1));
+        assert!((0..100).all(|position| sampler.draw(&padded, position, &Among::All) == 1));
     }
 
     #[test]
     fn logits_that_are_no_numbers_end_in_some_token() {
         let sampler = Sampler::new(&sampling(), 1, 3, &[]);
         for logits in [[f32::NAN, 1.0, f32::NAN], [f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY]] {
-            assert_eq!(sampler.draw(&logits, 0), 1);
+            assert_eq!(sampler.draw(&logits, 0, &Among::All), 1);
         }
         for logits in [[f32::NAN; 3], [f32::NEG_INFINITY; 3], [f32::INFINITY; 3]] {
-            assert!(sampler.draw(&logits, 0) < 3);
+            assert!(sampler.draw(&logits, 0, &Among::All) < 3);
         }
-        assert_eq!(sampler.draw(&[], 0), 0);
+        assert_eq!(sampler.draw(&[], 0, &Among::All), 0);
+    }
+
+    #[test]
+    fn only_what_may_be_drawn_is_drawn_as_often_as_among_themselves() {
+        let greedy = Sampling { temperature: 0.0, ..sampling() };
+        let stops = BTreeSet::from([0, 2, 9]);
+        let (but, only) = (Among::AllBut(&stops), Among::Only(vec![3, 1, 3]));
+        let draw = |sampling: &Sampling, among: &Among<'_>| {
+            Sampler::new(sampling, 7, 4, &[]).draw(&logits(), 0, among)
+        };
+        assert_eq!((draw(&greedy, &but), draw(&greedy, &only)), (1, 1));
+        assert_eq!(draw(&greedy, &Among::Only(vec![3])), 3);
+        let sampler = Sampler::new(&Sampling { top_k: 2, ..sampling() }, 7, 4, &[]);
+        for among in [but, only] {
+            let drawn = (0..7000).map(|position| sampler.draw(&logits(), position, &among));
+            let counts = drawn.fold([0; 4], |mut counts, id| {
+                counts[id as usize] += 1;
+                counts
+            });
+            // 0.3 to 0.05.
+            assert!((5900..6100).contains(&counts[1]), "{counts:?}");
+            assert_eq!(counts[1] + counts[3], 7000);
+        }
+        for logits in [[f32::NAN; 4], [f32::NEG_INFINITY; 4], [f32::INFINITY; 4]] {
+            let drawn = sampler.draw(&logits, 0, &Among::Only(vec![3, 2]));
+            assert!([2, 3].contains(&drawn));
+        }
     }
 }

@@ -77,9 +77,19 @@ for ask in (whole, in_pieces):
     finish, content, reasoning, calls = ask(messages, extra_body=plain)
     assert (finish, content, reasoning, calls) == ("stop", "It is sunny in Paris.", None, []), (finish, content)
 
+NAMED = {"type": "function", "function": {"name": "weather"}}
+for ask in (whole, in_pieces):
+    for choice in ("required", NAMED):
+        for thinking in (True, False):
+            more = {"chat_template_kwargs": {"enable_thinking": thinking}}
+            finish, content, reasoning, calls = ask(QUESTION, tool_choice=choice, extra_body=more)
+            told = (finish, content, reasoning, [call[1] for call in calls])
+            assert told == ("tool_calls", None, "I need the weather." if thinking else None, ["weather"]), told
+
 for wrong, error in [
     ({"temperature": "hot"}, openai.BadRequestError),
-    ({"tool_choice": "required"}, openai.BadRequestError),
+    ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, openai.BadRequestError),
+    ({"tool_choice": "required", "tools": []}, openai.BadRequestError),
     ({"model": "other"}, openai.NotFoundError),
 ]:
     arguments = {"model": model, "messages": QUESTION, "tools": TOOLS, **wrong}

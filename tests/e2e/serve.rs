@@ -205,6 +205,45 @@ async fn a_call_is_typed_by_its_schema_and_a_cut_turn_says_so() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_demanded_comes_whatever_the_model_would_say() {
+    let server = Server::scripted(&[]).await;
+    let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
+    let names = ["weather", "weather_map", "walk"];
+    for (seed, choice) in [json!("required"), json!("required"), tool("walk")].iter().enumerate() {
+        let fields = json!({
+            "tools": names.map(tool), "tool_choice": choice, "parallel_tool_calls": false, "logprobs": true,
+            "seed": seed, "temperature": 1, "max_tokens": 200,
+            "chat_template_kwargs": { "enable_thinking": seed > 0 },
+        });
+        let (status, whole) = server.ask(&question(fields.clone())).await;
+        assert_eq!(status, 200, "{whole}");
+        let choice = &whole["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+        let calls = choice["message"]["tool_calls"].as_array().expect("there are calls");
+        let name = calls[0]["function"]["name"].as_str().expect("it has a name");
+        assert!(
+            calls.len() == 1 && names.contains(&name) && (seed < 2 || name == "walk"),
+            "{name}"
+        );
+        // Tokens that the engine chose count like others.
+        let n_told = choice["logprobs"]["content"].as_array().map(Vec::len);
+        assert_eq!(whole["usage"]["completion_tokens"], json!(n_told));
+
+        let mut fields = fields;
+        fields["stream"] = true.into();
+        let response = server.post("/v1/chat/completions", &question(fields)).await;
+        let parts = events(&response.text().await.expect("it is text"));
+        let mut deltas = parts.iter().map(|part| &part["choices"][0]["delta"]["tool_calls"][0]);
+        let begun = deltas.find(|call| call["id"].is_string()).expect("a call begins");
+        assert_eq!(begun["function"]["name"], name);
+        let rest = deltas.next().expect("its arguments follow");
+        assert_eq!(rest["function"]["arguments"], calls[0]["function"]["arguments"]);
+        let last = parts.last().expect("there are some");
+        assert_eq!(last["choices"][0]["finish_reason"], "tool_calls");
+    }
+}
+
+#[tokio::test]
 async fn only_the_key_opens_and_no_open_address_goes_without() {
     let keys = tempfile::NamedTempFile::new().expect("the temp folder can be written");
     std::fs::write(keys.path(), KEY).expect("the file is ours");

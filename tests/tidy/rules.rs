@@ -106,6 +106,7 @@ pub(crate) const RULES: &[Rule] = &[
                 "[dependencies]\n# Why.\nserde.workspace = true\n\n[lints]\nworkspace = true\n",
             ),
             ("Cargo.toml", "[workspace.dependencies]\nserde = \"1\"\n"),
+            ("bot/fuzz/Cargo.toml", "[workspace]\n[dependencies]\nserde = \"1\"\n"),
         ],
     },
     Rule {
@@ -210,10 +211,12 @@ fn length(path: &str, text: &str) -> Found {
 }
 
 /// Which crates of ours each may import.
-const IMPORTS: [(&str, &[&str]); 5] = [
+const IMPORTS: [(&str, &[&str]); 7] = [
     ("bot/Cargo.toml", &["config", "engine", "webhooks"]),
+    ("bot/fuzz/Cargo.toml", &["bot", "engine"]),
     ("config/Cargo.toml", &[]),
     ("engine/Cargo.toml", &[]),
+    ("engine/fuzz/Cargo.toml", &["engine"]),
     ("tests/Cargo.toml", &["bot", "config", "engine", "webhooks"]),
     ("webhooks/Cargo.toml", &[]),
 ];
@@ -254,7 +257,8 @@ fn imports(path: &str, text: &str) -> Found {
 }
 
 fn versions(path: &str, text: &str) -> Found {
-    if !path.ends_with("/Cargo.toml") {
+    // Fuzz targets are workspaces of their own.
+    if !path.ends_with("/Cargo.toml") || path.ends_with("/fuzz/Cargo.toml") {
         return Found::new();
     }
     let is_own = |(_, _, line): &(usize, &str, &str)| !line.contains("workspace = true");

@@ -152,6 +152,7 @@ fn refused(refused: Refused) -> Error {
         Refused::Busy { .. }
         | Refused::Empty
         | Refused::Encode(_)
+        | Refused::NoTool
         | Refused::UnknownToken(_)
         | Refused::Closed => Error::Local { source: refused.into() },
     }

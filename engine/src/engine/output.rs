@@ -1,7 +1,7 @@
-//! From the tokens of a turn to its pieces: text, calls, and the stop strings that end it.
+//! From the tokens of a turn to its pieces: text, calls, and what of these ends it.
 
-use crate::parse::{Parser, Start};
-use crate::{Decoder, Piece, Reply, Stop, Tokenizer, Tool, Usage};
+use crate::parse::Parser;
+use crate::{Decoder, Piece, Reply, Stop, Tokenizer, Usage};
 
 /// Takes the tokens of one turn.
 pub(super) struct Output<'a> {
@@ -13,16 +13,16 @@ pub(super) struct Output<'a> {
 /// How the text of a turn is read.
 pub(super) enum Reader {
     /// As the answer to a conversation.
-    Parsed(Parser<'static>),
+    Parsed {
+        parser: Parser<'static>,
+        /// Whether the turn ends with its first call.
+        is_one_call: bool,
+    },
     /// As it is.
     Raw(String),
 }
 
 impl Reader {
-    pub(super) fn parsed(start: Start, tools: Vec<Tool>, n_earlier_calls: usize) -> Self {
-        Self::Parsed(Parser::new(start, tools, n_earlier_calls))
-    }
-
     pub(super) fn raw() -> Self {
         Self::Raw(String::new())
     }
@@ -30,15 +30,24 @@ impl Reader {
 
 impl<'a> Output<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer, reader: Reader, stop_strings: Vec<String>) -> Self {
-        Self { decoder: tokenizer.decoder(), reader, watch: Watch::new(stop_strings) }
+        let watch = match reader {
+            Reader::Parsed { is_one_call: true, .. } => Watch::new(stop_strings, 1),
+            Reader::Parsed { .. } | Reader::Raw(_) => Watch::new(stop_strings, usize::MAX),
+        };
+        Self { decoder: tokenizer.decoder(), reader, watch }
     }
 
-    /// Takes a token and hands out what is certain. Whether a stop string has ended the turn.
+    /// Whether it was a call that ended the turn.
+    pub(super) fn is_ended_by_call(&self) -> bool {
+        self.watch.n_calls == self.watch.n_calls_most
+    }
+
+    /// Takes a token and hands out what is certain. Whether a stop string or a call has ended the turn.
     pub(super) fn push(&mut self, id: u32, pieces: &mut dyn FnMut(Piece)) -> bool {
         let part = self.decoder.push(id);
         let watched = &mut |piece| self.watch.piece(piece, pieces);
         match &mut self.reader {
-            Reader::Parsed(parser) => {
+            Reader::Parsed { parser, .. } => {
                 parser.text(&part.text, watched);
                 if let Some(mark) = part.mark {
                     parser.mark(mark, watched);
@@ -62,7 +71,7 @@ impl<'a> Output<'a> {
         let usage = Some(usage);
         let watched = &mut |piece| watch.piece(piece, pieces);
         let mut reply = match reader {
-            Reader::Parsed(mut parser) => {
+            Reader::Parsed { mut parser, .. } => {
                 parser.text(&rest, watched);
                 parser.finish(stop, usage, watched)
             }
@@ -77,7 +86,10 @@ impl<'a> Output<'a> {
         };
         watch.flush(pieces);
         if watch.has_hit {
-            reply.content = watch.text;
+            // Where the parser left white space out because it is all there is, it stays out.
+            if !reply.content.is_empty() {
+                reply.content = watch.text;
+            }
             reply.calls.truncate(watch.n_calls);
             // It may have been found in what was held back until the end.
             reply.stop = Stop::End;
@@ -86,9 +98,10 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Looks for stop strings in the answer's text and holds back what may be the beginning of one.
+/// Looks for stop strings in the answer's text and holds back what may be the beginning of one. And counts calls.
 struct Watch {
     stop_strings: Vec<String>,
+    n_calls_most: usize,
     held: String,
     has_hit: bool,
     /// What was handed out.
@@ -97,10 +110,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(mut stop_strings: Vec<String>) -> Self {
+    fn new(mut stop_strings: Vec<String>, n_calls_most: usize) -> Self {
         stop_strings.retain(|each| !each.is_empty());
         let (held, text) = (String::new(), String::new());
-        Self { stop_strings, held, has_hit: false, text, n_calls: 0 }
+        Self { stop_strings, n_calls_most, held, has_hit: false, text, n_calls: 0 }
     }
 
     fn piece(&mut self, piece: Piece, pieces: &mut dyn FnMut(Piece)) {
@@ -114,6 +127,7 @@ impl Watch {
                 // No stop string goes on behind a call.
                 self.flush(pieces);
                 self.n_calls += 1;
+                self.has_hit = self.n_calls == self.n_calls_most;
                 pieces(piece);
             }
         }
@@ -154,7 +168,7 @@ mod tests {
 
     /// Texts that come one by one, and what is handed out for each and at the end.
     fn check(stop_strings: &[&str], texts: &[&str], expected: &[&str], has_hit: bool) {
-        let mut watch = Watch::new(stop_strings.iter().map(|&each| each.into()).collect());
+        let mut watch = Watch::new(stop_strings.iter().map(|&each| each.into()).collect(), 9);
         let mut out: Vec<String> = Vec::new();
         for text in texts.iter().map(Some).chain([None]) {
             let mut new = String::new();

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::output::{Output, Reader};
-use super::shared::Shared;
+use super::shared::{Beginning, Shared};
 use super::sink::Sink;
 use crate::cache::Key;
+use crate::demand::Demand;
 use crate::draft::Drafter;
 use crate::logprobs::logprobs;
 use crate::query::{Event, Failure, Finished, Timings};
 use crate::schedule::Work;
-use crate::{Sampler, Sampling, Stop, Usage};
+use crate::{Among, Sampler, Sampling, Stop, Usage};
 
 /// A turn as its caller handed it in.
 pub(super) struct Asked {
-    pub(super) prompt: Vec<u32>,
-    pub(super) reader: Reader,
+    pub(super) beginning: Beginning,
     pub(super) sampling: Sampling,
     pub(super) seed: u64,
     pub(super) stop_strings: Vec<String>,
@@ -43,6 +43,7 @@ pub(super) struct Running<'a> {
     seed: u64,
     sampler: Sampler,
     drafter: Option<Drafter>,
+    demand: Option<Demand>,
     is_cancelled: Arc<AtomicBool>,
     started: Instant,
     begun: Option<Instant>,
@@ -70,9 +71,10 @@ enum Phase {
 impl<'a> Running<'a> {
     pub(super) fn new(shared: &'a Shared, asked: Asked, has_drafts: bool) -> Self {
         let tokenizer = shared.encoder.tokenizer();
-        let room = shared.context_tokens.saturating_sub(asked.prompt.len());
+        let Beginning { prompt, reader, demand } = asked.beginning;
+        let room = shared.context_tokens.saturating_sub(prompt.len());
         let max_tokens = usize::try_from(asked.sampling.max_tokens).unwrap_or(usize::MAX);
-        let is_conversation = matches!(asked.reader, Reader::Parsed(_));
+        let is_conversation = matches!(reader, Reader::Parsed { .. });
         Self {
             shared,
             phase: Phase::Waiting,
@@ -82,15 +84,16 @@ impl<'a> Running<'a> {
             is_conversation,
             n_logprobs: asked.n_logprobs,
             seed: asked.seed,
-            sampler: Sampler::new(&asked.sampling, asked.seed, tokenizer.n_ids(), &asked.prompt),
-            drafter: has_drafts.then(|| Drafter::new(&asked.prompt)),
+            sampler: Sampler::new(&asked.sampling, asked.seed, tokenizer.n_ids(), &prompt),
+            drafter: has_drafts.then(|| Drafter::new(&prompt)),
+            demand,
             is_cancelled: asked.is_cancelled,
             started: asked.started,
             begun: None,
             first: None,
             timings: Timings::default(),
-            ends: Some((Output::new(tokenizer, asked.reader, asked.stop_strings), asked.sink)),
-            prompt: asked.prompt,
+            ends: Some((Output::new(tokenizer, reader, asked.stop_strings), asked.sink)),
+            prompt,
         }
     }
 
@@ -185,7 +188,11 @@ impl<'a> Running<'a> {
         };
         // The token after the last drafted one is drawn in the same step.
         let n_most = n_draft.min(self.n_most - self.generated.len() - 1);
-        let draft = drafter.draft(n_most);
+        let certain = self.demand.as_ref().map(Demand::certain).unwrap_or_default();
+        let draft = match certain.is_empty() {
+            true => drafter.draft(n_most),
+            false => certain[..n_most.min(certain.len())].to_vec(),
+        };
         let is_inside = |id: &&u32| !self.shared.stop_ids.contains(*id);
         ids.extend(draft.iter().take_while(is_inside));
         let n_draft = ids.len() - 1;
@@ -239,7 +246,12 @@ impl<'a> Running<'a> {
     fn draw(&mut self, logits: &[f32]) -> u32 {
         self.first.get_or_insert_with(Instant::now);
         let tokenizer = self.shared.encoder.tokenizer();
-        let id = self.sampler.draw(logits, self.generated.len() as u64);
+        let stop_ids = &self.shared.stop_ids;
+        let among = self.demand.as_ref().map_or(Among::All, |demand| demand.among(stop_ids));
+        let id = self.sampler.draw(logits, self.generated.len() as u64, &among);
+        if let Some(demand) = &mut self.demand {
+            demand.advance(id, tokenizer.mark(id));
+        }
         self.generated.push(id);
         self.sampler.accept(id);
         if let Some(drafter) = &mut self.drafter {
@@ -247,7 +259,7 @@ impl<'a> Running<'a> {
         }
         if self.shared.stop_ids.contains(&id) {
             if self.is_conversation {
-                self.shared.turns().remember(tokenizer, &self.prompt, &self.generated);
+                self.remember(None);
             }
             self.finish(Stop::End);
             return id;
@@ -258,11 +270,21 @@ impl<'a> Running<'a> {
             sink.send(Event::Token(logprobs(real, id, n, &|id| tokenizer.bytes(id))));
         }
         if output.push(id, &mut |piece| sink.send(Event::Piece(piece))) {
+            if output.is_ended_by_call() {
+                self.remember(tokenizer.id("<|im_end|>"));
+            }
             self.finish(Stop::End);
         } else if self.generated.len() >= self.n_most {
             self.finish(Stop::Length);
         }
         id
+    }
+
+    /// Keeps the turn for later prompts, where `end`, which the model did not write, may close it.
+    fn remember(&self, end: Option<u32>) {
+        let written: Vec<u32> = self.generated.iter().copied().chain(end).collect();
+        let tokenizer = self.shared.encoder.tokenizer();
+        self.shared.turns().remember(tokenizer, &self.prompt, &written);
     }
 
     fn finish(&mut self, stop: Stop) {

@@ -9,7 +9,9 @@ use std::time::Instant;
 use super::Options;
 use super::output::Reader;
 use crate::backend::cpu::{self, Model, UnknownToken};
-use crate::query::{Refused, Source};
+use crate::demand::Demand;
+use crate::parse::Parser;
+use crate::query::{Refused, Source, ToolChoice};
 use crate::splice::Turns;
 use crate::{Encoder, Error, Message, Request, Sampling, Span, stop_ids};
 
@@ -28,6 +30,21 @@ pub(super) struct Shared {
     pub(super) turns: Mutex<Turns>,
     /// Tells how long batches take.
     pub(super) clock: Box<dyn Fn() -> Instant + Send + Sync>,
+}
+
+/// How a turn begins.
+pub(super) struct Beginning {
+    pub(super) prompt: Vec<u32>,
+    /// How its answer is read.
+    pub(super) reader: Reader,
+    /// The call that it must make.
+    pub(super) demand: Option<Demand>,
+}
+
+impl Beginning {
+    fn raw(prompt: Vec<u32>) -> Self {
+        Self { prompt, reader: Reader::raw(), demand: None }
+    }
 }
 
 impl Shared {
@@ -57,22 +74,20 @@ impl Shared {
         Ok((shared, model))
     }
 
-    /// The prompt of a turn, and how its answer is read.
-    pub(super) fn read(
-        &self,
-        source: Source,
-        sampling: &Sampling,
-    ) -> Result<(Vec<u32>, Reader), Refused> {
-        let (ids, reader) = match source {
-            Source::Conversation { messages, tools } => {
-                self.converse(Request { messages, tools, sampling: sampling.clone() })?
+    /// How a turn begins.
+    pub(super) fn read(&self, source: Source, sampling: &Sampling) -> Result<Beginning, Refused> {
+        let beginning = match source {
+            Source::Conversation { messages, tools, tool_choice, is_one_call } => {
+                let request = Request { messages, tools, sampling: sampling.clone() };
+                self.converse(request, &tool_choice, is_one_call)?
             }
             Source::Text(text) => {
                 let ids = self.encoder.tokenizer().encode(&[Span::Trusted(&text)]);
-                (ids.map_err(|error| Refused::Encode(error.into()))?, Reader::raw())
+                Beginning::raw(ids.map_err(|error| Refused::Encode(error.into()))?)
             }
-            Source::Ids(ids) => (ids, Reader::raw()),
+            Source::Ids(ids) => Beginning::raw(ids),
         };
+        let ids = &beginning.prompt;
         let is_unknown = |id: &&u32| usize::try_from(**id).is_ok_and(|id| id >= self.vocab);
         if let Some(&id) = ids.iter().find(is_unknown) {
             return Err(Refused::UnknownToken(UnknownToken { id, vocab: self.vocab }));
@@ -84,19 +99,27 @@ impl Shared {
         if n_tokens >= context_tokens {
             return Err(Refused::TooLong { n_tokens, context_tokens });
         }
-        Ok((ids, reader))
+        Ok(beginning)
     }
 
-    fn converse(&self, request: Request) -> Result<(Vec<u32>, Reader), Refused> {
+    fn converse(
+        &self,
+        request: Request,
+        choice: &ToolChoice,
+        is_one_call: bool,
+    ) -> Result<Beginning, Refused> {
         let rendered = self.encoder.encode(&request).map_err(Refused::Encode)?;
         let Request { messages, tools, .. } = request;
-        let prompt = self.turns().splice(self.encoder.tokenizer(), rendered, &tools);
+        let tokenizer = self.encoder.tokenizer();
+        let demand = Demand::new(choice, &tools, rendered.start, tokenizer)?;
+        let prompt = self.turns().splice(tokenizer, rendered, &tools);
         let n_calls = |message: &Message| match message {
             Message::Assistant { calls, .. } => calls.len(),
             Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
         };
         let n_earlier_calls = messages.iter().map(n_calls).sum();
-        Ok((prompt.ids, Reader::parsed(prompt.start, tools, n_earlier_calls)))
+        let parser = Parser::new(prompt.start, tools, n_earlier_calls);
+        Ok(Beginning { prompt: prompt.ids, reader: Reader::Parsed { parser, is_one_call }, demand })
     }
 
     pub(super) fn turns(&self) -> MutexGuard<'_, Turns> {

@@ -31,6 +31,12 @@ pub(super) fn parse(body: &str, tools: &[Tool]) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), Value::Object(arguments).to_string()))
 }
 
+/// What opens a call of a tool, behind the mark; none if no call can name it.
+pub(crate) fn opening(name: &str) -> Option<String> {
+    let text = format!("\n{FUNCTION}{name}>\n");
+    parse(&text, &[]).is_some_and(|(read, _)| read == name).then_some(text)
+}
+
 /// Whether a call whose mark never came is whole all the same. Without its end, nobody knows whether a parameter is
 /// missing; and where the turn was cut, a value may have been cut behind something that only looks like the end.
 pub(super) fn is_complete(body: &str, stop: Stop) -> bool {

@@ -10,6 +10,7 @@ mod value;
 use std::borrow::Cow;
 
 use crate::{Piece, Reply, Stop, Tool, ToolCall, Usage};
+pub(crate) use call::opening;
 
 /// How a call begins.
 const FUNCTION: &str = "<function=";

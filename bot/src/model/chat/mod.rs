@@ -248,9 +248,11 @@ fn advice(refused: &Refused) -> &'static str {
     match refused {
         Refused::TooLong { .. } => "ask less, start over with /clear, or give --context more",
         Refused::Encode(_) => "ask in other words",
-        Refused::Busy { .. } | Refused::Empty | Refused::UnknownToken(_) | Refused::Closed => {
-            "start the command again"
-        }
+        Refused::Busy { .. }
+        | Refused::Empty
+        | Refused::NoTool
+        | Refused::UnknownToken(_)
+        | Refused::Closed => "start the command again",
     }
 }
 

@@ -65,10 +65,7 @@ impl Answer {
     /// The whole answer.
     pub(super) fn whole(mut self, finished: &Finished) -> Value {
         let reply = &finished.reply;
-        let mut calls = reply.calls.as_slice();
-        if self.head.delivery.is_one_call {
-            calls = &calls[..calls.len().min(1)];
-        }
+        let calls = reply.calls.as_slice();
         self.n_calls = calls.len();
         let finish = self.finish_reason(reply.stop);
         let logprobs = self.logprobs();
@@ -151,9 +148,6 @@ impl Answer {
 
     /// A call begins with its id and name; its arguments follow.
     fn call(&mut self, call: &ToolCall) -> Vec<Value> {
-        if self.head.delivery.is_one_call && self.n_calls > 0 {
-            return Vec::new();
-        }
         let index = self.n_calls;
         self.n_calls += 1;
         let function = json!({ "name": call.name, "arguments": "" });

@@ -27,8 +27,6 @@ pub(super) struct Delivery {
     pub(super) is_stream: bool,
     /// Whether a stream ends with the token counts. Whole answers always have them.
     pub(super) has_usage: bool,
-    /// Calls after the first are left out, as the client asked.
-    pub(super) is_one_call: bool,
 }
 
 impl Asked {
@@ -51,8 +49,7 @@ impl Asked {
         };
         let sampling = sampling(fields, max_tokens)?;
         let query = Query { source, sampling, stop_strings: stops(fields)?, n_logprobs };
-        let is_one_call = fields.flag("parallel_tool_calls")? == Some(false);
-        Ok(Self { query, delivery: Delivery { is_stream, has_usage, is_one_call } })
+        Ok(Self { query, delivery: Delivery { is_stream, has_usage } })
     }
 }
 

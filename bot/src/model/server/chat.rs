@@ -1,6 +1,6 @@
 //! `/v1/chat/completions`: a conversation and its tools, as OpenAI's clients write them.
 
-use engine::{Message, Source, Tool, ToolCall};
+use engine::{Message, Source, Tool, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::ask::{Asked, LOGPROBS, most_tokens};
@@ -11,17 +11,20 @@ use super::fields::{Fields, wrong};
 pub(super) fn read(body: &Map<String, Value>) -> Result<Asked, Fault> {
     let fields = Fields::top(body);
     let messages = messages(&fields)?;
-    let tools = match tool_choice(&fields)? {
-        Choice::Auto => tools(&fields)?,
-        Choice::None => Vec::new(),
-    };
+    let mut tools = tools(&fields)?;
+    let tool_choice = tool_choice(&fields, &tools)?.unwrap_or_else(|| {
+        tools.clear();
+        ToolChoice::Auto
+    });
+    let is_one_call = fields.flag("parallel_tool_calls")? == Some(false);
     let max_tokens = match most_tokens(&fields, "max_completion_tokens")? {
         Some(number) => number,
         // As much as the context holds.
         None => most_tokens(&fields, "max_tokens")?.unwrap_or(u32::MAX),
     };
     let n_logprobs = logprobs(&fields)?;
-    Asked::read(&fields, Source::Conversation { messages, tools }, n_logprobs, max_tokens)
+    let source = Source::Conversation { messages, tools, tool_choice, is_one_call };
+    Asked::read(&fields, source, n_logprobs, max_tokens)
 }
 
 fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, Fault> {
@@ -133,24 +136,38 @@ fn calls(fields: &Fields<'_>) -> Result<Vec<ToolCall>, Fault> {
     list.iter().enumerate().map(call).collect()
 }
 
-enum Choice {
-    Auto,
-    None,
+/// Whether a tool must be called; none if no tool may be.
+fn tool_choice(fields: &Fields<'_>, tools: &[Tool]) -> Result<Option<ToolChoice>, Fault> {
+    const EXPECTED: &str = "`auto`, `none`, `required` or a function";
+    match fields.value("tool_choice") {
+        None => Ok(Some(ToolChoice::Auto)),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Ok(Some(ToolChoice::Auto)),
+            "none" => Ok(None),
+            "required" if tools.is_empty() => {
+                Err(Fault::field("tool_choice", "`required` needs at least one of `tools`"))
+            }
+            "required" => Ok(Some(ToolChoice::Required)),
+            _ => Err(Fault::field("tool_choice", &format!("it must be {EXPECTED}"))),
+        },
+        Some(value @ Value::Object(_)) => {
+            named(&Fields::of(value, "tool_choice")?, tools).map(Some)
+        }
+        Some(value) => Err(wrong("tool_choice", EXPECTED, value)),
+    }
 }
 
-/// A call cannot be forced: that needs drawing by a grammar.
-fn tool_choice(fields: &Fields<'_>) -> Result<Choice, Fault> {
-    match fields.value("tool_choice") {
-        None => Ok(Choice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
-            "auto" => Ok(Choice::Auto),
-            "none" => Ok(Choice::None),
-            "required" => Err(Fault::unsupported("tool_choice", "`required` is")),
-            _ => Err(Fault::field("tool_choice", "it must be `auto` or `none`")),
-        },
-        Some(Value::Object(_)) => Err(Fault::unsupported("tool_choice", "a named tool is")),
-        Some(value) => Err(wrong("tool_choice", "`auto` or `none`", value)),
+fn named(fields: &Fields<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
+    if fields.needed_text("type")? != "function" {
+        return Err(Fault::unsupported(&fields.name("type"), "anything but a function is"));
     }
+    let missing = || Fault::field(fields.name("function"), "it is missing");
+    let function = fields.object("function")?.ok_or_else(missing)?;
+    let name = function.needed_text("name")?;
+    if !tools.iter().any(|tool| tool.name == name) {
+        return Err(Fault::field(function.name("name"), "none of `tools` has this name"));
+    }
+    Ok(ToolChoice::Named(name.to_owned()))
 }
 
 fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>, Fault> {

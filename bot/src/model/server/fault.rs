@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// An answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub struct Fault {
     pub(super) status: StatusCode,
     /// OpenAI's class of error.
     kind: &'static str,
@@ -63,8 +63,13 @@ impl Fault {
         Self { kind: "server_error", ..Self::request(status, None, message) }
     }
 
+    /// The status of the answer.
+    pub fn status(&self) -> u16 {
+        self.status.as_u16()
+    }
+
     /// The body, which is also how a stream that has begun tells what broke it off.
-    pub(super) fn body(&self) -> Value {
+    pub fn body(&self) -> Value {
         json!({ "error": {
             "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
         } })
@@ -89,6 +94,7 @@ impl From<Refused> for Fault {
                 ),
                 ..bad(Some("context_length_exceeded"))
             },
+            Refused::NoTool => Self { param: Some("tool_choice".into()), ..bad(None) },
             Refused::Empty | Refused::Encode(_) | Refused::UnknownToken(_) => bad(None),
             Refused::Closed => Self::stopping(),
         }

@@ -29,16 +29,16 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use config::Secret;
-use engine::{Engine, Finished};
+use engine::{Engine, Finished, Query};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
 use answer::{Answer, Form, Head};
 use ask::Asked;
-use fault::Fault;
 use metrics::{Gauges, Metrics, Outcome};
 
+pub use fault::Fault;
 pub use listen::serve;
 
 /// How a model is served.
@@ -220,6 +220,14 @@ async fn asked(app: &App, form: Form, headers: &HeaderMap, body: Body) -> Result
     // Reading a long conversation takes longer than other requests should wait.
     let read = tokio::task::spawn_blocking(move || read(form, &name, &bytes)).await;
     read.map_err(|_| Fault::defect("the request could not be read"))?
+}
+
+/// What a body of `/v1/chat/completions` asks of the engine, where the model has this name. Pure.
+///
+/// # Errors
+/// Names the field that is wrong.
+pub fn read_chat(name: &str, body: &[u8]) -> Result<Query, Fault> {
+    Ok(read(Form::Chat, name, body)?.query)
 }
 
 fn read(form: Form, name: &str, bytes: &[u8]) -> Result<Asked, Fault> {

@@ -3,7 +3,7 @@
 
 use engine::{
     Candidate, DrawnToken, Event, Finished, Message, Piece, Query, Reply, Sampling, Source, Stop,
-    Timings, ToolCall, Usage,
+    Timings, ToolCall, ToolChoice, Usage,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -117,7 +117,7 @@ fn how_tokens_are_drawn_is_read_and_the_rest_is_usual() {
     .unwrap();
     assert_eq!(asked.query.stop_strings, ["a", "b"]);
     assert_eq!(asked.query.n_logprobs, Some(3));
-    let delivery = Delivery { is_stream: true, has_usage: true, is_one_call: false };
+    let delivery = Delivery { is_stream: true, has_usage: true };
     assert_eq!(asked.delivery, delivery);
     assert_eq!(chat(&with(json!({ "stop": "x" }))).unwrap().query.stop_strings, ["x"]);
 }
@@ -125,10 +125,27 @@ fn how_tokens_are_drawn_is_read_and_the_rest_is_usual() {
 #[test]
 fn tools_are_offered_unless_none_are_to_be_called() {
     let tools = json!([{ "type": "function", "function": { "name": "f", "strict": true } }]);
-    for (choice, n_tools) in [(json!("auto"), 1), (Value::Null, 1), (json!("none"), 0)] {
-        let asked = chat(&with(json!({ "tools": tools, "tool_choice": choice }))).unwrap();
-        let Source::Conversation { tools, .. } = asked.query.source else { panic!() };
-        assert_eq!(tools.len(), n_tools, "{choice}");
+    let named = json!({ "type": "function", "function": { "name": "f" } });
+    for (choice, n_tools, expected) in [
+        (json!("auto"), 1, ToolChoice::Auto),
+        (Value::Null, 1, ToolChoice::Auto),
+        (json!("none"), 0, ToolChoice::Auto),
+        (json!("required"), 1, ToolChoice::Required),
+        (named, 1, ToolChoice::Named("f".into())),
+    ] {
+        let is_many = choice.is_null();
+        let fields =
+            json!({ "tools": tools, "tool_choice": choice, "parallel_tool_calls": is_many });
+        let asked = chat(&with(fields)).unwrap();
+        let Source::Conversation { tools, tool_choice, is_one_call, .. } = asked.query.source
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (tools.len(), tool_choice, is_one_call),
+            (n_tools, expected, !is_many),
+            "{choice}"
+        );
         for tool in tools {
             assert_eq!(tool.parameters, json!({ "type": "object", "properties": {} }));
         }
@@ -197,9 +214,18 @@ fn wrong_tools_name_the_field() {
         (tool(json!({ "name": "f", "parameters": [] })), "tools[0].function.parameters"),
         (tool(json!({ "name": "f", "description": 1 })), "tools[0].function.description"),
         (json!({ "tool_choice": "required" }), "tool_choice"),
+        (json!({ "tool_choice": "required", "tools": [] }), "tool_choice"),
+        (json!({ "tool_choice": {} }), "tool_choice.type"),
+        (json!({ "tool_choice": { "type": "allowed_tools" } }), "tool_choice.type"),
+        (json!({ "tool_choice": { "type": "function" } }), "tool_choice.function"),
         (
-            json!({ "tool_choice": { "type": "function", "function": { "name": "f" } } }),
-            "tool_choice",
+            json!({ "tool_choice": { "type": "function", "function": {} } }),
+            "tool_choice.function.name",
+        ),
+        (
+            json!({ "tool_choice": { "type": "function", "function": { "name": "g" } },
+                    "tools": [{ "type": "function", "function": { "name": "f" } }] }),
+            "tool_choice.function.name",
         ),
         (json!({ "tool_choice": "perhaps" }), "tool_choice"),
         (json!({ "tool_choice": 1 }), "tool_choice"),
@@ -294,8 +320,8 @@ fn a_raw_prompt_is_a_text_or_ids() {
     }
 }
 
-fn answer(form: Form, is_one_call: bool) -> Answer {
-    let delivery = Delivery { is_stream: true, has_usage: true, is_one_call };
+fn answer(form: Form) -> Answer {
+    let delivery = Delivery { is_stream: true, has_usage: true };
     let (id, model) = ("id-1".into(), "m".into());
     Answer::new(Head { form, id, created: 7, model, delivery, has_logprobs: true })
 }
@@ -370,61 +396,53 @@ fn gathered(parts: &[Value]) -> (Map<String, Value>, Vec<Value>, Value) {
 
 #[test]
 fn a_stream_tells_what_the_whole_answer_tells() {
-    for is_one_call in [false, true] {
-        let (events, finished) = turn();
-        let mut stream = answer(Form::Chat, is_one_call);
-        let mut whole = answer(Form::Chat, is_one_call);
-        let mut parts = stream.first();
-        for event in events {
-            if let Event::Token(token) = &event {
-                whole.keep(token.clone());
-            }
-            parts.extend(stream.next(event).unwrap());
+    let (events, finished) = turn();
+    let mut stream = answer(Form::Chat);
+    let mut whole = answer(Form::Chat);
+    let mut parts = stream.first();
+    for event in events {
+        if let Event::Token(token) = &event {
+            whole.keep(token.clone());
         }
-        parts.extend(stream.next(Event::End(Ok(finished.clone()))).unwrap());
-        let whole = whole.whole(&finished);
-
-        let (message, tokens, finish) = gathered(&parts);
-        assert_eq!(whole["choices"][0]["message"], Value::Object(message.clone()));
-        assert_eq!(
-            message["tool_calls"].as_array().unwrap().len(),
-            if is_one_call { 1 } else { 2 }
-        );
-        assert_eq!(whole["choices"][0]["logprobs"]["content"], Value::Array(tokens.clone()));
-        assert_eq!(tokens.len(), 5);
-        assert_eq!(tokens[0]["top_logprobs"][1]["logprob"], -9999.0);
-        assert_eq!(
-            (&finish, &whole["choices"][0]["finish_reason"]),
-            (&json!("tool_calls"), &finish)
-        );
-
-        let last = parts.last().unwrap();
-        assert_eq!(last["choices"], json!([]));
-        assert_eq!(last["usage"], whole["usage"]);
-        assert_eq!(last["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
-        assert!(parts.iter().all(|part| part["object"] == "chat.completion.chunk"));
-        assert_eq!(whole["object"], "chat.completion");
+        parts.extend(stream.next(event).unwrap());
     }
+    parts.extend(stream.next(Event::End(Ok(finished.clone()))).unwrap());
+    let whole = whole.whole(&finished);
+
+    let (message, tokens, finish) = gathered(&parts);
+    assert_eq!(whole["choices"][0]["message"], Value::Object(message.clone()));
+    assert_eq!(message["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(whole["choices"][0]["logprobs"]["content"], Value::Array(tokens.clone()));
+    assert_eq!(tokens.len(), 5);
+    assert_eq!(tokens[0]["top_logprobs"][1]["logprob"], -9999.0);
+    assert_eq!((&finish, &whole["choices"][0]["finish_reason"]), (&json!("tool_calls"), &finish));
+
+    let last = parts.last().unwrap();
+    assert_eq!(last["choices"], json!([]));
+    assert_eq!(last["usage"], whole["usage"]);
+    assert_eq!(last["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+    assert!(parts.iter().all(|part| part["object"] == "chat.completion.chunk"));
+    assert_eq!(whole["object"], "chat.completion");
 }
 
 #[test]
 fn white_space_alone_is_no_text() {
-    let mut stream = answer(Form::Chat, false);
+    let mut stream = answer(Form::Chat);
     assert_eq!(stream.next(Event::Piece(Piece::Text(" \n".into()))).unwrap(), Vec::<Value>::new());
     let (_, mut finished) = turn();
     finished.reply.content.clear();
-    let whole = answer(Form::Chat, false).whole(&finished);
+    let whole = answer(Form::Chat).whole(&finished);
     assert_eq!(whole["choices"][0]["message"]["content"], Value::Null);
     finished.reply.calls.clear();
     finished.reply.stop = Stop::Length;
-    let whole = answer(Form::Chat, false).whole(&finished);
+    let whole = answer(Form::Chat).whole(&finished);
     assert_eq!(whole["choices"][0]["message"]["content"], "");
     assert_eq!(whole["choices"][0]["finish_reason"], "length");
 }
 
 #[test]
 fn a_raw_answer_counts_characters() {
-    let mut stream = answer(Form::Text, false);
+    let mut stream = answer(Form::Text);
     let mut parts = stream.first();
     for text in ["grün", "er"] {
         parts.extend(stream.next(Event::Token(token(1, text))).unwrap());
@@ -445,6 +463,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         Just("assistant".to_owned()),
         Just("tool".to_owned()),
         Just("function".to_owned()),
+        Just("required".to_owned()),
         Just("text".to_owned()),
         Just("{}".to_owned()),
         ".{0,6}",
@@ -457,7 +476,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<f64>().prop_map(Value::from),
         word.prop_map(Value::from),
     ];
-    const KEYS: [&str; 32] = [
+    const KEYS: [&str; 33] = [
         "messages",
         "role",
         "content",
@@ -473,6 +492,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         "parameters",
         "description",
         "tool_choice",
+        "parallel_tool_calls",
         "stream",
         "stream_options",
         "include_usage",

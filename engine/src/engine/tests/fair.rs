@@ -106,7 +106,12 @@ fn sweeps() -> Vec<Source> {
     let tools = vec![Tool { name: "read".into(), description, parameters }];
     let ask = |question: &&str| {
         let messages = vec![system.clone(), user(&question.repeat(8))];
-        Source::Conversation { messages, tools: tools.clone() }
+        Source::Conversation {
+            messages,
+            tools: tools.clone(),
+            tool_choice: ToolChoice::Auto,
+            is_one_call: false,
+        }
     };
     ["Where is the leaf? ", "Is it a frog? ", "Sing about ponds. ", "Count them. "]
         .iter()
@@ -137,8 +142,10 @@ fn a_beginning_that_several_prompts_share_is_computed_once_whenever_they_come() 
     let options = options();
     let (shared, _) = load(&options);
     let sources = sweeps();
-    let prompts: Vec<Vec<u32>> =
-        sources.iter().map(|source| shared.read(source.clone(), &sampling(0)).unwrap().0).collect();
+    let prompts: Vec<Vec<u32>> = sources
+        .iter()
+        .map(|source| shared.read(source.clone(), &sampling(0)).unwrap().prompt)
+        .collect();
     let message = shared.encoder.tokenizer().id("<|im_start|>").unwrap();
     let is_message = |at: &usize| prompts[0][*at] == message;
     let n_shared = (1..prompts[0].len()).find(is_message).unwrap();

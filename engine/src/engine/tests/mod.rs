@@ -1,5 +1,6 @@
 //! Turns on a tiny model with weights drawn by chance, step by step on the test's own thread, or on the engine's.
 
+mod calls;
 mod ends;
 mod fair;
 mod reuse;
@@ -15,9 +16,9 @@ use super::shared::Shared;
 use super::worker::{Forward, Worker};
 use super::{Engine, Options, Turn, ask};
 use crate::backend::cpu::{Dtype, Isa, Model, Step, Wanted};
-use crate::query::{Event, Failure, Finished, Query, Refused, Source};
+use crate::query::{Event, Failure, Finished, Query, Refused, Source, ToolChoice};
 use crate::tiny;
-use crate::{Message, Piece, Sampling, Span};
+use crate::{Message, Piece, Reply, Sampling, Span, Tool};
 
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(tiny::folder);
 
@@ -85,7 +86,18 @@ fn user(content: &str) -> Message {
 }
 
 fn conversation(messages: &[Message]) -> Source {
-    Source::Conversation { messages: messages.to_vec(), tools: Vec::new() }
+    call(ToolChoice::Auto, &[], messages)
+}
+
+/// A conversation with these tools.
+fn call(tool_choice: ToolChoice, names: &[&str], messages: &[Message]) -> Source {
+    let tool = |name: &&str| Tool {
+        name: (*name).into(),
+        description: String::new(),
+        parameters: serde_json::json!({ "type": "object", "properties": {} }),
+    };
+    let tools = names.iter().map(tool).collect();
+    Source::Conversation { messages: messages.to_vec(), tools, tool_choice, is_one_call: false }
 }
 
 /// A turn and what it handed out so far.
@@ -220,7 +232,7 @@ fn scripted(script: BTreeMap<usize, u32>, rows: &Rows) -> Forward {
 
 /// A script that says a text behind a prompt.
 fn says(shared: &Shared, source: &Source, text: &str) -> BTreeMap<usize, u32> {
-    let (prompt, _) = shared.read(source.clone(), &Sampling::default()).unwrap();
+    let prompt = shared.read(source.clone(), &Sampling::default()).unwrap().prompt;
     let ids = shared.encoder.tokenizer().encode(&[Span::Trusted(text)]).unwrap();
     (prompt.len()..).zip(ids).collect()
 }

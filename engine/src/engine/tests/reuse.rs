@@ -1,7 +1,7 @@
 //! What a turn leaves is used by the next one.
 
 use super::*;
-use crate::{Tool, ToolCall};
+use crate::ToolCall;
 use serde_json::json;
 
 /// A worker on a fresh engine with so many bytes for what is cached.
@@ -24,14 +24,18 @@ fn the_next_turn_computes_only_what_was_added_however_the_model_wrote() {
     let options = options();
     let (shared, model) = load(&options);
     let mut messages = vec![user("Look at the leaf.")];
-    let source =
-        |messages: &[Message]| Source::Conversation { messages: messages.to_vec(), tools: tools() };
+    let source = |messages: &[Message]| Source::Conversation {
+        messages: messages.to_vec(),
+        tools: tools(),
+        tool_choice: ToolChoice::Auto,
+        is_one_call: false,
+    };
     // It would be rendered as `True`, with spaces, and trimmed.
     let turn = "Hm.</think>\n I look. \n\n<tool_call>\n<function=look>\n<parameter=all>\ntrue\n</parameter>\n\
         <parameter=list>\n[1,2]\n</parameter>\n</function>\n</tool_call><|im_end|>";
     let script = says(&shared, &source(&messages), turn);
     let n_generated = script.len();
-    let (prompt, _) = shared.read(source(&messages), &sampling(0)).unwrap();
+    let prompt = shared.read(source(&messages), &sampling(0)).unwrap().prompt;
     let forward = scripted(script, &Rows::default());
     let mut worker = Worker::new(&shared, model, forward, 1 << 30, options.limits());
     let reply = answer(&shared, &mut worker, query(source(&messages), sampling(500))).finished();
@@ -44,7 +48,7 @@ fn the_next_turn_computes_only_what_was_added_however_the_model_wrote() {
     let (content, reasoning, calls) = (reply.content, reply.reasoning, reply.calls);
     messages.push(Message::Assistant { content, reasoning, calls });
     messages.push(Message::Tool { call_id: "call_1".into(), content: "It is green.".into() });
-    let (next, _) = shared.read(source(&messages), &sampling(0)).unwrap();
+    let next = shared.read(source(&messages), &sampling(0)).unwrap().prompt;
     let timings =
         answer(&shared, &mut worker, query(source(&messages), sampling(3))).finished().timings;
     // The token that ended the turn was drawn, not read.
@@ -57,7 +61,7 @@ fn a_turn_that_comes_back_changed_is_computed_from_its_prompt_on() {
     worker!(shared, worker, 1 << 30);
     let first = [user("Where is the leaf, and where is the pond?")];
     let source = conversation(&first);
-    let (prompt, _) = shared.read(source.clone(), &sampling(0)).unwrap();
+    let prompt = shared.read(source.clone(), &sampling(0)).unwrap().prompt;
     answer(&shared, &mut worker, query(source.clone(), sampling(50)));
     let (content, reasoning, calls) = ("Elsewhere.".into(), String::new(), Vec::<ToolCall>::new());
     let answered = Message::Assistant { content, reasoning, calls };
@@ -79,7 +83,8 @@ fn conversations_that_begin_alike_alternate_without_computing_again() {
         let seen = answer(&shared, &mut worker, query(source.clone(), sampling(50)));
         seen.finished().timings.n_prefilled
     };
-    let n_tokens = |source: &Source| shared.read(source.clone(), &sampling(0)).unwrap().0.len();
+    let n_tokens =
+        |source: &Source| shared.read(source.clone(), &sampling(0)).unwrap().prompt.len();
     assert_eq!(n_prefilled(&a), n_tokens(&a));
     let n = n_prefilled(&b);
     assert!(n + 100 < n_tokens(&b), "the system message is not shared: {n} of {}", n_tokens(&b));

@@ -16,6 +16,10 @@ fn queries() -> Vec<Query> {
         query(asks("Sing."), penalised),
         text(&"one two three four one two three four ".repeat(4), 60),
         query(Source::Ids(vec![5]), drawn(5)),
+        query(
+            call(ToolChoice::Required, &["look", "leap"], &[user("Where is the leaf?")]),
+            Sampling { thinking: false, ..drawn(6) },
+        ),
     ];
     queries.iter_mut().for_each(|query| query.n_logprobs = Some(2));
     queries
