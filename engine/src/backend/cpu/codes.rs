@@ -9,7 +9,7 @@ use super::matrix::GROUP;
 use super::scratch::Table;
 
 /// Rows that lie together, group by group: those of a tile.
-const TOGETHER: usize = 16;
+pub(super) const TOGETHER: usize = 16;
 
 /// Rows of `x`, quantised. All tables are [blocks of up to 16 rows, groups, rows of the block].
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Codes<'a> {
     /// -127..=127, padded with zeros.
     pub(super) codes: Table<'a, [i8; GROUP]>,
     pub(super) scales: Table<'a, f32>,
-    /// Sums of the codes: times the weights' offset, they are what offset codes sum up to much.
+    /// Sums of the codes: times the offset of the weights' codes, that is what sums of products with these are too large.
     pub(super) sums: Table<'a, i32>,
 }
 
