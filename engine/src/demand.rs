@@ -1,4 +1,4 @@
-//! A call that a turn must make. Pure.
+//! A call that a turn must make, or that it must not make: then it never draws the mark of one. Pure.
 //!
 //! Behind the reasoning come the tokens that open a call; where the names of the tools part, the model chooses one of the
 //! tokens that go on with a name. Each opening is the tokens of its whole text, as the model was trained to see them, and
@@ -28,6 +28,8 @@ pub(crate) struct Demand {
 
 #[derive(Debug, Clone)]
 enum State {
+    /// No call comes. These tokens open one.
+    Never(BTreeSet<u32>),
     Reasoning,
     /// What is left of the openings that go on like the turn.
     Opening(Vec<Vec<u32>>),
@@ -44,19 +46,18 @@ impl Demand {
         start: Start,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Self>, Refused> {
-        let mut openings = Vec::new();
-        for tool in tools {
-            let is_asked = match choice {
-                ToolChoice::Auto => return Ok(None),
-                ToolChoice::Required => true,
-                ToolChoice::Named(name) => tool.name == *name,
-            };
-            if is_asked {
-                openings.extend(ids(&tool.name, tokenizer)?);
+        match choice {
+            ToolChoice::Auto => return Ok(None),
+            ToolChoice::None => {
+                let marks = tokenizer.id(Mark::CallOpen.text()).into_iter().collect();
+                let (openings, mark_at, state) = (Vec::new(), 0, State::Never(marks));
+                return Ok(Some(Self { openings, mark_at, state }));
             }
+            ToolChoice::Required | ToolChoice::Named(_) => {}
         }
-        if *choice == ToolChoice::Auto {
-            return Ok(None);
+        let mut openings = Vec::new();
+        for tool in tools.iter().filter(|tool| choice.allows(tool)) {
+            openings.extend(ids(&tool.name, tokenizer)?);
         }
         let is_mark = |id: &u32| tokenizer.mark(*id) == Some(Mark::CallOpen);
         let first = openings.first().ok_or(Refused::NoTool)?;
@@ -70,8 +71,9 @@ impl Demand {
     }
 
     /// The tokens that may come next.
-    pub(crate) fn among<'a>(&self, stop_ids: &'a BTreeSet<u32>) -> Among<'a> {
+    pub(crate) fn among<'a>(&'a self, stop_ids: &'a BTreeSet<u32>) -> Among<'a> {
         match &self.state {
+            State::Never(marks) => Among::AllBut(marks),
             State::Reasoning | State::Call => Among::AllBut(stop_ids),
             State::Opening(rests) => {
                 Among::Only(rests.iter().filter_map(|rest| rest.first().copied()).collect())
@@ -107,7 +109,7 @@ impl Demand {
                     self.state = State::Call;
                 }
             }
-            (State::Reasoning | State::Call | State::Free, _) => {}
+            (State::Never(_) | State::Reasoning | State::Call | State::Free, _) => {}
         }
     }
 
@@ -239,6 +241,20 @@ mod tests {
         assert_eq!(next(&tokenizer, &demand), ["anything"]);
         demand.advance(0, Some(Mark::CallOpen));
         assert_eq!(tokenizer.decode(demand.certain()), "\n<function=grep>\n");
+    }
+
+    #[test]
+    fn a_turn_that_may_call_nothing_opens_no_call() {
+        let tokenizer = tokenizer();
+        let (open, stops) = (tokenizer.id("<tool_call>").unwrap(), BTreeSet::new());
+        for start in [Start::Content, Start::Reasoning] {
+            let mut demand = demand(&ToolChoice::None, &["look"], start).unwrap().unwrap();
+            for id in tokenizer.encode(&[Span::Trusted("Hm.</think>\n\n</tool_call>")]).unwrap() {
+                assert_eq!(demand.among(&stops), Among::AllBut(&BTreeSet::from([open])));
+                assert!(demand.certain().is_empty());
+                demand.advance(id, tokenizer.mark(id));
+            }
+        }
     }
 
     #[test]

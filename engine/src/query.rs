@@ -29,7 +29,7 @@ pub enum Source {
         messages: Vec<Message>,
         /// The tools that the model may call.
         tools: Vec<Tool>,
-        /// Whether it must.
+        /// Whether it must, or may.
         tool_choice: ToolChoice,
         /// Whether the turn ends with its first call.
         is_one_call: bool,
@@ -41,16 +41,29 @@ pub enum Source {
     Ids(Vec<u32>),
 }
 
-/// Whether a turn must call a tool.
+/// Whether a turn must call a tool, or may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
+    /// It calls none.
+    None,
     /// It calls at least one of the tools, and no other.
     Required,
     /// It calls this tool, and no other.
     Named(String),
+}
+
+impl ToolChoice {
+    /// Whether a turn may call this tool.
+    pub(crate) fn allows(&self, tool: &Tool) -> bool {
+        match self {
+            Self::None => false,
+            Self::Auto | Self::Required => true,
+            Self::Named(name) => tool.name == *name,
+        }
+    }
 }
 
 impl From<Request> for Query {

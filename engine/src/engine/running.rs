@@ -219,6 +219,8 @@ impl<'a> Running<'a> {
     pub(super) fn take(&mut self, rows: &[&[f32]], draft: &[u32]) -> usize {
         self.timings.n_steps += 1;
         self.timings.n_drafted += draft.len();
+        // Tokens that a demand makes certain say nothing about guesses.
+        let is_guess = self.demand.as_ref().is_none_or(|demand| demand.certain().is_empty());
         let mut n_accepted = 0;
         for row in rows {
             let id = self.draw(row);
@@ -229,7 +231,7 @@ impl<'a> Running<'a> {
             }
             n_accepted += 1;
         }
-        if let Some(drafter) = self.drafter.as_mut().filter(|_| !draft.is_empty()) {
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| is_guess && !draft.is_empty()) {
             drafter.learn(draft.len(), n_accepted);
         }
         n_accepted

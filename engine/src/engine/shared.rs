@@ -109,7 +109,7 @@ impl Shared {
         is_one_call: bool,
     ) -> Result<Beginning, Refused> {
         let rendered = self.encoder.encode(&request).map_err(Refused::Encode)?;
-        let Request { messages, tools, .. } = request;
+        let Request { messages, mut tools, .. } = request;
         let tokenizer = self.encoder.tokenizer();
         let demand = Demand::new(choice, &tools, rendered.start, tokenizer)?;
         let prompt = self.turns().splice(tokenizer, rendered, &tools);
@@ -118,6 +118,8 @@ impl Shared {
             Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
         };
         let n_earlier_calls = messages.iter().map(n_calls).sum();
+        // A call without its mark is one only if it names one of these.
+        tools.retain(|tool| choice.allows(tool));
         let parser = Parser::new(prompt.start, tools, n_earlier_calls);
         Ok(Beginning { prompt: prompt.ids, reader: Reader::Parsed { parser, is_one_call }, demand })
     }

@@ -1,5 +1,7 @@
 //! `/v1/chat/completions`: a conversation and its tools, as OpenAI's clients write them.
 
+use std::collections::HashSet;
+
 use engine::{Message, Source, Tool, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
@@ -12,10 +14,11 @@ pub(super) fn read(body: &Map<String, Value>) -> Result<Asked, Fault> {
     let fields = Fields::top(body);
     let messages = messages(&fields)?;
     let mut tools = tools(&fields)?;
-    let tool_choice = tool_choice(&fields, &tools)?.unwrap_or_else(|| {
+    let tool_choice = tool_choice(&fields, &tools)?;
+    if tool_choice == ToolChoice::None {
+        // A model that sees tools wants to call them.
         tools.clear();
-        ToolChoice::Auto
-    });
+    }
     let is_one_call = fields.flag("parallel_tool_calls")? == Some(false);
     let max_tokens = match most_tokens(&fields, "max_completion_tokens")? {
         Some(number) => number,
@@ -136,23 +139,21 @@ fn calls(fields: &Fields<'_>) -> Result<Vec<ToolCall>, Fault> {
     list.iter().enumerate().map(call).collect()
 }
 
-/// Whether a tool must be called; none if no tool may be.
-fn tool_choice(fields: &Fields<'_>, tools: &[Tool]) -> Result<Option<ToolChoice>, Fault> {
+/// Whether a tool must be called, or may be.
+fn tool_choice(fields: &Fields<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
     const EXPECTED: &str = "`auto`, `none`, `required` or a function";
     match fields.value("tool_choice") {
-        None => Ok(Some(ToolChoice::Auto)),
+        None => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {
-            "auto" => Ok(Some(ToolChoice::Auto)),
-            "none" => Ok(None),
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => {
                 Err(Fault::field("tool_choice", "`required` needs at least one of `tools`"))
             }
-            "required" => Ok(Some(ToolChoice::Required)),
+            "required" => Ok(ToolChoice::Required),
             _ => Err(Fault::field("tool_choice", &format!("it must be {EXPECTED}"))),
         },
-        Some(value @ Value::Object(_)) => {
-            named(&Fields::of(value, "tool_choice")?, tools).map(Some)
-        }
+        Some(value @ Value::Object(_)) => named(&Fields::of(value, "tool_choice")?, tools),
         Some(value) => Err(wrong("tool_choice", EXPECTED, value)),
     }
 }
@@ -173,9 +174,10 @@ fn named(fields: &Fields<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
 fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>, Fault> {
     let list = fields.list("tools")?.unwrap_or_default();
     let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
+    let mut names = HashSet::new();
     for (at, value) in list.iter().enumerate() {
         let tool = tool(&Fields::of(value, &format!("tools[{at}]"))?)?;
-        if tools.iter().any(|other| other.name == tool.name) {
+        if !names.insert(tool.name.clone()) {
             let reason = format!("`{}` is there twice", tool.name);
             return Err(Fault::field(format!("tools[{at}].function.name"), &reason));
         }

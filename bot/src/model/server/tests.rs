@@ -129,7 +129,7 @@ fn tools_are_offered_unless_none_are_to_be_called() {
     for (choice, n_tools, expected) in [
         (json!("auto"), 1, ToolChoice::Auto),
         (Value::Null, 1, ToolChoice::Auto),
-        (json!("none"), 0, ToolChoice::Auto),
+        (json!("none"), 0, ToolChoice::None),
         (json!("required"), 1, ToolChoice::Required),
         (named, 1, ToolChoice::Named("f".into())),
     ] {
@@ -150,6 +150,19 @@ fn tools_are_offered_unless_none_are_to_be_called() {
             assert_eq!(tool.parameters, json!({ "type": "object", "properties": {} }));
         }
     }
+}
+
+#[test]
+fn many_tools_are_read_in_a_time_that_grows_no_faster_than_they() {
+    // As many as fit into the largest body, and a little more.
+    let tool = |at: u32| json!({ "type": "function", "function": { "name": format!("f{at:06}") } });
+    let tools: Vec<Value> = (0..160_000).map(tool).collect();
+    let Source::Conversation { tools, .. } =
+        chat(&with(json!({ "tools": tools }))).unwrap().query.source
+    else {
+        panic!()
+    };
+    assert_eq!(tools.len(), 160_000);
 }
 
 /// A question with these fields is refused for one of them.

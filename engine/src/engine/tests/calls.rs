@@ -160,3 +160,77 @@ fn a_turn_of_one_call_ends_with_it_and_is_found_again() {
     let seen = answer(&shared, &mut worker, query(source(&messages), sampling(3)));
     assert_eq!(seen.finished().timings.n_cached, n_prompt + n_first - 1);
 }
+
+/// A turn that the model says in full, with this choice between two tools.
+fn said(choice: ToolChoice, thinking: bool, text: &str) -> Seen {
+    let options = options();
+    let (shared, model) = load(&options);
+    let sampling = Sampling { thinking, ..sampling(200) };
+    let source = call(choice, &["look", "leap"], &[user(QUESTION)]);
+    let prompt = shared.read(source.clone(), &sampling).unwrap().prompt;
+    let ids = shared.encoder.tokenizer().encode(&[Span::Trusted(text)]).unwrap();
+    let forward = scripted((prompt.len()..).zip(ids).collect(), &Rows::default());
+    let mut worker = Worker::new(&shared, model, forward, 1 << 30, options.limits());
+    answer(&shared, &mut worker, query(source, sampling))
+}
+
+#[test]
+fn a_turn_that_may_call_nothing_calls_nothing() {
+    let options = options();
+    let (shared, model) = load(&options);
+    let mut worker = Worker::new(&shared, model, restless(&shared), 1 << 30, options.limits());
+    for seed in 0..10 {
+        let sampling = Sampling {
+            seed: Some(seed),
+            thinking: seed % 2 == 0,
+            temperature: 1.5,
+            top_k: 0,
+            top_p: 1.0,
+            max_tokens: 100,
+            ..Sampling::default()
+        };
+        let seen = answer(&shared, &mut worker, asks(ToolChoice::None, &["look"], sampling));
+        let open = shared.encoder.tokenizer().id("<tool_call>").unwrap();
+        assert!(seen.tokens().iter().all(|(id, _)| *id != open), "{seed}");
+        assert_eq!(seen.finished().reply.calls, []);
+    }
+    let bare = "No.\n<function=look>\n</function>\n";
+    let seen = said(ToolChoice::None, false, &(bare.to_owned() + "<|im_end|>"));
+    let reply = seen.finished().reply;
+    assert_eq!((reply.content.as_str(), reply.calls), (bare.trim_end(), vec![]));
+}
+
+#[test]
+fn behind_the_call_that_was_demanded_no_other_tool_is_called() {
+    let call = |name: &str| format!("<function={name}>\n</function>\n");
+    let text = format!("<tool_call>\n{}</tool_call>\n{}<|im_end|>", call("look"), call("leap"));
+    for (choice, expected) in [
+        (ToolChoice::Named("look".into()), &["look"][..]),
+        (ToolChoice::Required, &["look", "leap"]),
+    ] {
+        let reply = said(choice, false, &text).finished().reply;
+        let names: Vec<&str> = reply.calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, expected);
+    }
+}
+
+#[test]
+fn a_turn_that_is_cut_while_a_call_is_opened_calls_nothing() {
+    for n_draft in [0, 7] {
+        let options = Options { n_draft, ..options() };
+        let (shared, model) = load(&options);
+        let mut worker = Worker::new(&shared, model, plain(), 1 << 30, options.limits());
+        for max_tokens in 1..30 {
+            let sampling = Sampling { thinking: false, ..sampling(max_tokens) };
+            let seen =
+                answer(&shared, &mut worker, asks(ToolChoice::Required, &["look"], sampling));
+            let reply = seen.finished().reply;
+            assert_eq!(
+                (reply.stop, reply.calls, reply.content.as_str()),
+                (Stop::Length, vec![], "")
+            );
+            assert_eq!(reply.usage.unwrap().completion_tokens, u64::from(max_tokens));
+            assert_eq!((seen.tokens().len(), seen.text()), (max_tokens as usize, String::new()));
+        }
+    }
+}
