@@ -151,8 +151,6 @@ impl Keys<'_> {
             "linear_num_key_heads",
             delta.n_key_heads,
         )?;
-        let is_tied =
-            self.text.get("tie_word_embeddings").or_else(|| self.whole.get("tie_word_embeddings"));
         Ok(Shape {
             hidden: self.size("hidden_size")?,
             intermediate: self.size("intermediate_size")?,
@@ -161,9 +159,20 @@ impl Keys<'_> {
             attention,
             delta,
             norm_eps: self.number("rms_norm_eps", Some(1e-6))?,
-            is_tied: is_tied.and_then(Value::as_bool).unwrap_or(false),
+            is_tied: self.is_tied()?,
             max_positions: self.size("max_position_embeddings")?,
         })
+    }
+
+    /// Where both places say it, the inner one counts.
+    fn is_tied(&self) -> Result<bool, Error> {
+        const KEY: &str = "tie_word_embeddings";
+        let places = [self.text, self.whole];
+        match places.iter().find_map(|place| place.get(KEY).filter(|value| !value.is_null())) {
+            None => Ok(false),
+            Some(Value::Bool(is_tied)) => Ok(*is_tied),
+            Some(value) => Err(self.wrong(KEY, format!("{value} is neither true nor false"))),
+        }
     }
 
     /// The family, and the options that would change what is computed.

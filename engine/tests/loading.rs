@@ -62,6 +62,7 @@ fn a_config_that_asks_for_something_else_is_refused_by_key() {
             "partial_rotary_factor",
         ),
         ("rope_parameters", json!({}), "rope_theta"),
+        ("tie_word_embeddings", json!("yes"), "tie_word_embeddings"),
     ] {
         let folder = copy("tiny0");
         let file = folder.path().join("config.json");
@@ -187,6 +188,17 @@ fn a_file_that_is_not_whole_is_named() {
         let error = error(folder.path());
         assert!(error.contains(name) && error.contains("it is larger than"), "{error}");
     }
+}
+
+#[test]
+fn what_is_null_inside_is_read_outside() {
+    let folder = copy("tiny0");
+    let file = folder.path().join("config.json");
+    let mut text: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(text["tie_word_embeddings"].take(), json!(true));
+    let config = json!({ "tie_word_embeddings": true, "text_config": text });
+    std::fs::write(&file, config.to_string()).unwrap();
+    assert!(load(folder.path()).is_ok());
 }
 
 #[test]
