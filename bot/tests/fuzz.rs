@@ -3,6 +3,8 @@
 #[path = "../fuzz/bodies/chat.rs"]
 mod chat;
 
+use std::path::Path;
+
 use chat::{Folder, Outcome};
 
 #[test]
@@ -25,4 +27,15 @@ fn any_body_is_a_prompt_or_is_refused() {
         assert_eq!(folder.run(body.as_bytes()), expected, "{}", &body[..body.len().min(200)]);
     }
     assert_eq!(folder.run(b"\xff\x00"), Outcome::Refused(400));
+}
+
+#[test]
+fn what_the_target_begins_with_is_in_order() {
+    let folder = Folder::new();
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/chat");
+    for file in std::fs::read_dir(seeds).expect("there are seeds") {
+        let path = file.expect("it is listed").path();
+        let body = std::fs::read(&path).expect("it is there");
+        assert_eq!(folder.run(&body), Outcome::Prompt, "{}", path.display());
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bot::model::server::read_chat;
-use engine::{Encoder, Request, Source};
+use engine::{Encoder, Request, Source, ToolChoice};
 
 /// Makes prompts, as the model of a server does.
 pub(crate) struct Folder(Encoder);
@@ -49,9 +49,16 @@ impl Folder {
             }
         };
         assert!(query.sampling.max_tokens > 0 && query.sampling.top_p > 0.0);
-        let Source::Conversation { messages, tools, .. } = query.source else {
+        assert!(query.stop_strings.len() <= 16 && query.n_logprobs.is_none_or(|n| n <= 20));
+        let Source::Conversation { messages, tools, tool_choice, .. } = query.source else {
             panic!("a chat is a conversation");
         };
+        match tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => assert!(tools.is_empty()),
+            ToolChoice::Required => assert!(!tools.is_empty()),
+            ToolChoice::Named(name) => assert!(tools.iter().any(|tool| tool.name == name)),
+        }
         let request = Request { messages, tools, sampling: query.sampling };
         match self.0.encode(&request) {
             Ok(prompt) => {

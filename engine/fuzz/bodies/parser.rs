@@ -36,6 +36,11 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(handed_out(true), reply.reasoning);
     let content = handed_out(false);
     assert!(content == reply.content || content.trim().is_empty() && reply.content.is_empty());
+    let call = |piece: &Piece| match piece {
+        Piece::Call(call) => Some(call.clone()),
+        Piece::Reasoning(_) | Piece::Text(_) => None,
+    };
+    assert_eq!(pieces.iter().filter_map(call).collect::<Vec<_>>(), reply.calls);
     for call in &reply.calls {
         assert!(!call.name.is_empty());
         let arguments: Result<serde_json::Map<_, _>, _> = serde_json::from_str(&call.arguments);

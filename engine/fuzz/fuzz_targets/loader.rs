@@ -8,10 +8,14 @@ mod loader;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use loader::Folders;
 
-static FOLDER: LazyLock<tempfile::TempDir> =
-    LazyLock::new(|| tempfile::tempdir().expect("the temp folder can be written"));
+static FOLDERS: LazyLock<(tempfile::TempDir, Folders)> = LazyLock::new(|| {
+    let place = tempfile::tempdir().expect("the temp folder can be written");
+    let folders = Folders::new(place.path());
+    (place, folders)
+});
 
-fuzz_target!(|changes: &[u8]| {
-    loader::run(FOLDER.path(), changes);
+fuzz_target!(|bytes: &[u8]| {
+    FOLDERS.1.run(bytes);
 });
