@@ -5,7 +5,6 @@
 //! multi-token-prediction block are skipped, any other is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::ops::{Deref, Range};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -106,7 +105,7 @@ impl Mapped {
     }
 
     #[cfg(test)]
-    pub(crate) fn of_file(file: &File, range: Range<usize>) -> Self {
+    pub(crate) fn of_file(file: &std::fs::File, range: Range<usize>) -> Self {
         // SAFETY: the test's own file, which nobody else changes.
         #[expect(unsafe_code, reason = "mapping a file")]
         let map = unsafe { Mmap::map(file) }.expect("a file of a test can be mapped");
@@ -483,7 +482,7 @@ fn single(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
 
 fn map(file: &Path) -> Result<Mmap, Error> {
     let read = |source| Error::Read { file: file.to_owned(), source };
-    let opened = File::open(file).map_err(read)?;
+    let opened = file::open(file)?;
     // SAFETY: the bytes are only read. Whoever cuts or rewrites a model's file while it is in use can make the process
     // read other numbers or end it, as with every engine that maps its weights; nothing else depends on them.
     #[expect(unsafe_code, reason = "mapping a file; copying 8 GB instead would double the memory")]

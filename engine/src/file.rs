@@ -1,4 +1,5 @@
-//! Reads the files of a model's folder, up to a size: what lies there was made by others.
+//! Reads the files of a model's folder, up to a size: what lies there was made by others. Only regular files, or links to
+//! them, are opened: a pipe would be waited for without an end.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,8 +16,7 @@ use crate::Error;
 pub(crate) fn read(file: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { file: file.to_owned(), source };
     let mut bytes = Vec::new();
-    let opened = File::open(file).map_err(failed)?;
-    let n_bytes = opened.take(limit_bytes + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let n_bytes = open(file)?.take(limit_bytes + 1).read_to_end(&mut bytes).map_err(failed)?;
     if n_bytes as u64 > limit_bytes {
         return Err(Error::File {
             file: file.to_owned(),
@@ -24,6 +24,20 @@ pub(crate) fn read(file: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
         });
     }
     Ok(bytes)
+}
+
+/// The file, which must be a regular one.
+///
+/// # Errors
+/// It cannot be opened, or is a folder, a pipe or a device.
+pub(crate) fn open(file: &Path) -> Result<File, Error> {
+    let failed = |source| Error::Read { file: file.to_owned(), source };
+    // Looked at before it is opened: opening a pipe waits for whoever writes into it.
+    if !std::fs::metadata(file).map_err(failed)?.is_file() {
+        let reason = "it is a folder, a pipe or a device; put a regular file there".into();
+        return Err(Error::File { file: file.to_owned(), reason });
+    }
+    File::open(file).map_err(failed)
 }
 
 /// A JSON file; none if there is no such file.
@@ -65,6 +79,20 @@ mod tests {
         let error = json::<u32>(&file, 3).expect_err("it is a list").to_string();
         assert!(error.contains("x.json`: invalid type"), "{error}");
         assert_eq!(json::<u32>(&folder.path().join("none"), 3).unwrap(), None);
-        assert!(json::<u32>(folder.path(), 3).is_err(), "a folder is no file");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        std::fs::write(path("file"), "[1]").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        for odd in [path("zero"), folder.path().to_owned()] {
+            let error = json::<u32>(&odd, 3).expect_err("it is no regular file").to_string();
+            assert!(error.contains("it is a folder, a pipe or a device"), "{error}");
+        }
+        assert_eq!(json::<Vec<u32>>(&path("link"), 3).unwrap(), Some(vec![1]));
     }
 }
