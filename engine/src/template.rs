@@ -2,6 +2,11 @@
 //!
 //! The template is the folder's own Jinja file. What Python does in it and Rust would do otherwise is done as in Python:
 //! JSON with spaces, `True` and `None`, trimming. Control tokens in the request's texts are not told apart here; `encode` does.
+//!
+//! A template is a program that others wrote, so it may do as much as a conversation of its size needs, and no more. What it
+//! can still do is end the process: by printing or comparing a namespace that holds itself.
+
+mod json;
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +14,25 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
-use serde::Serialize;
 use serde_json::json;
-use serde_json::ser::Formatter;
 
 use crate::{Error, Message, Request, file};
 
 const NAME: &str = "chat_template.jinja";
-/// Largest template that is read, in bytes; the published one has eight thousand.
-const FILE_BYTES: u64 = 1 << 20;
+/// Largest template that is read, in bytes; the published one has eight thousand. Each byte may nest once more.
+const FILE_BYTES: u64 = 1 << 16;
+/// Bytes of stack for whatever nests, in the template and in what it makes: a level takes up to two thousand without
+/// optimisation. Only what is used becomes memory.
+const STACK_BYTES: usize = 256 << 20;
+/// Fuel for any conversation: one is an instruction or 64 bytes of text. The published template takes some hundred for a
+/// text, and one for every 10 of its bytes.
+const FUEL: u64 = 2_000_000;
+/// Fuel for each text of a conversation, which templates may also count or look for.
+const FUEL_PER_TEXT: u64 = 10_000;
+/// Fuel for each byte of these.
+const FUEL_PER_BYTE: u64 = 8;
+/// Characters of a template's own words at most in an error.
+const WORDS: usize = 1000;
 
 /// A model's chat template.
 pub struct Template {
@@ -56,9 +71,13 @@ impl Template {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("these are Jinja's own marks"));
         environment.set_unknown_method_callback(unknown_method_callback);
-        environment.add_filter("tojson", tojson);
+        environment.add_filter("tojson", json::tojson);
         environment.add_function("raise_exception", raise);
-        environment.add_template_owned(NAME, source.clone()).map_err(|error| Error::File {
+        // Or errors would take what the template made with them, off the deep stack.
+        environment.set_debug(false);
+        let added = on_deep_stack(|| environment.add_template_owned(NAME, source.clone()));
+        let added = added.map_err(|source| Error::Threads { n_threads: 1, source })?;
+        added.map_err(|error| Error::File {
             file: file.to_owned(),
             reason: format!("it is no template: {error}"),
         })?;
@@ -70,7 +89,7 @@ impl Template {
     /// # Errors
     /// The template refuses the conversation.
     pub fn render(&self, request: &Request) -> Result<String, RenderError> {
-        self.render_values(&values(request, &mut str::to_owned))
+        self.render_changed(request, &mut str::to_owned)
     }
 
     /// The text of a request whose own texts, names and keys were first changed one by one.
@@ -82,7 +101,13 @@ impl Template {
         request: &Request,
         change: &mut dyn FnMut(&str) -> String,
     ) -> Result<String, RenderError> {
-        self.render_values(&values(request, change))
+        let mut fuel = FUEL;
+        let values = values(request, &mut |text| {
+            let text = change(text);
+            fuel += FUEL_PER_TEXT + FUEL_PER_BYTE * text.len() as u64;
+            text
+        });
+        self.render_values(&values, fuel)
     }
 
     /// The template itself.
@@ -90,11 +115,36 @@ impl Template {
         &self.source
     }
 
-    fn render_values(&self, values: &Value) -> Result<String, RenderError> {
-        let template = self.environment.get_template(NAME);
-        template
-            .and_then(|template| template.render(values))
-            .map_err(|source| RenderError { file: self.file.clone(), source })
+    fn render_values(&self, values: &Value, fuel: u64) -> Result<String, RenderError> {
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        let render = || environment.get_template(NAME)?.render(values);
+        let no_thread = |error: std::io::Error| {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, "there is no thread for it")
+                .with_source(error))
+        };
+        let rendered = on_deep_stack(render).unwrap_or_else(no_thread);
+        rendered.map_err(|source| RenderError { file: self.file.clone(), source: told(source) })
+    }
+}
+
+/// Runs something on a thread that has room for what is deeply nested.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES);
+        let joined = thread.spawn_scoped(scope, work)?.join();
+        joined.or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The template's error, in words for whoever uses it.
+fn told(error: minijinja::Error) -> minijinja::Error {
+    match error.kind() {
+        ErrorKind::OutOfFuel => minijinja::Error::new(
+            ErrorKind::OutOfFuel,
+            "it does far more than a conversation of this size needs; use the template that the model was published with",
+        ),
+        _ => error,
     }
 }
 
@@ -166,45 +216,8 @@ fn changed(value: &serde_json::Value, change: &mut dyn FnMut(&str) -> String) ->
 }
 
 fn raise(message: String) -> Result<Value, minijinja::Error> {
-    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-}
-
-/// JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it.
-fn tojson(value: Value) -> Result<Value, minijinja::Error> {
-    let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
-    let written = value.serialize(&mut serializer);
-    let failed = |error: String| minijinja::Error::new(ErrorKind::BadSerialization, error);
-    written.map_err(|error| failed(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| failed(error.to_string()))?;
-    Ok(Value::from_safe_string(text))
-}
-
-struct Spaced;
-
-impl Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-    ) -> std::io::Result<()> {
-        writer.write_all(b": ")
-    }
+    let words: String = message.chars().take(WORDS).collect();
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, words))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn template() -> Template {
 }
 
 fn render(values: &serde_json::Value) -> Result<String, String> {
-    let rendered = template().render_values(&Value::from(Serde(values)));
+    let rendered = template().render_values(&Value::from(Serde(values)), super::FUEL);
     rendered.map_err(|error| error.source.to_string())
 }
 
@@ -97,4 +97,91 @@ fn every_published_case_is_equal_but_for_the_preamble() {
         }
         assert_eq!(ours, theirs, "{name}");
     }
+}
+
+/// What a template does to a short question: the reason why it does not, or its text.
+fn ends(text: &str) -> String {
+    let file = Path::new("chat_template.jinja");
+    let template = match Template::parse(file, text.to_owned()) {
+        Ok(template) => template,
+        Err(error) => return error.to_string(),
+    };
+    let messages = vec![Message::User { content: "Why?".into() }];
+    let request = Request { messages, tools: Vec::new(), sampling: Sampling::default() };
+    template.render(&request).unwrap_or_else(|error| error.source.to_string())
+}
+
+#[test]
+fn a_template_does_not_work_without_an_end() {
+    let twice = "{% set s = s ~ s %}".repeat(40);
+    for (text, reason) in [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "far more",
+        ),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}aaaa{% endfor %}{% endfor %}",
+            "far more",
+        ),
+        (&format!("{{% set s = 'aaaa' %}}{twice}{{{{ s|length }}}}"), "far more"),
+        ("{{ ('a' * 90000).replace('a', 'a' * 90000)|length }}", "far more"),
+        ("{{ range(99999)|join('a' * 90000)|length }}", "far more"),
+        ("{{ '%099999999999d'|format(1) }}", "far more"),
+        ("{{ 'a'|indent(99999999999) }}", "far more"),
+        ("{{ 'a' * 99999999999 }}", "far more"),
+        ("{{ range(99999999999)|list }}", "too many"),
+    ] {
+        let end = ends(text);
+        assert!(end.contains(reason), "{text:.90}: {end:.200}");
+    }
+    assert!(ends("{{ raise_exception('x' * 99999) }}").len() < 2000);
+}
+
+#[test]
+fn json_of_what_a_template_made_has_a_size_and_a_depth() {
+    let twice = "{% set l = [l, l] %}".repeat(50);
+    let deep = "{% set l = [l] %}".repeat(1000);
+    let itself = "{% set n = namespace() %}{% set n.n = n %}{{ n|tojson }}";
+    for (text, reason) in [
+        (&*format!("{{% set l = 'a' %}}{twice}{{{{ l|tojson }}}}"), "bytes"),
+        (&*format!("{{% set l = 'a' %}}{deep}{{{{ l|tojson }}}}"), "256 deep"),
+        (itself, "256 deep"),
+    ] {
+        let end = ends(text);
+        assert!(end.contains(reason), "{text:.90}: {end:.200}");
+    }
+}
+
+#[test]
+fn what_is_deeply_nested_ends_nothing_but_the_request() {
+    let many = |text: &str, n: usize| text.repeat(n);
+    for text in [
+        format!("{{{{ {}1 }}}}", many("not ", 10_000)),
+        format!("{{{{ {}1 }}}}", many("-", 40_000)),
+        format!("{{{{ 1{} }}}}", many("+1", 20_000)),
+        format!("{{{{ 1{} }}}}", many("|abs", 10_000)),
+        format!("{{{{ a{} }}}}", many(".a", 20_000)),
+        format!("{{% if 0 %}}{}{{% endif %}}", many("{% elif 0 %}", 5_000)),
+        many("{% if 1 %}", 6_000),
+        format!("{{{{ {}", many("[", 60_000)),
+        "{% set n = namespace(l=[]) %}{% for i in range(20000) %}{% set n.l = [n.l] %}{% endfor %}"
+            .into(),
+        "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}".into(),
+    ] {
+        // It comes back.
+        ends(&text);
+    }
+}
+
+#[test]
+fn a_template_has_fuel_for_conversations_of_any_length() {
+    let call = ToolCall { id: "c".into(), name: "Read".into(), arguments: r#"{"a": [1]}"#.into() };
+    let turn = [
+        Message::User { content: "Why?".into() },
+        Message::Assistant { content: "So.".into(), reasoning: "Hm.".into(), calls: vec![call] },
+        Message::Tool { call_id: "c".into(), content: "x".repeat(1000) },
+    ];
+    let messages = turn.into_iter().cycle().take(3000).collect();
+    let request = Request { messages, tools: Vec::new(), sampling: Sampling::default() };
+    assert!(template().render(&request).expect("it has enough").len() > 1_000_000);
 }
