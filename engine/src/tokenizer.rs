@@ -61,6 +61,64 @@ pub struct TokenizeError {
 struct TokenizerFile {
     #[serde(default)]
     added_tokens: Vec<Entry>,
+    normalizer: Option<Stage>,
+    pre_tokenizer: Option<Stage>,
+    #[serde(default)]
+    model: Spelling,
+}
+
+/// What is done to a text before it becomes tokens.
+#[derive(Deserialize)]
+struct Stage {
+    #[serde(rename = "type")]
+    kind: String,
+    /// Of a sequence.
+    #[serde(default)]
+    pretokenizers: Vec<Stage>,
+}
+
+/// What a vocabulary adds to its tokens' texts.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Spelling {
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+}
+
+impl TokenizerFile {
+    /// What the family's tokenizer does with a text: NFC, splitting, byte-level BPE. Another one would be read a little
+    /// wrong, or make any amount of text of a little one.
+    fn check(&self) -> Result<(), String> {
+        match &self.normalizer {
+            Some(stage) if stage.kind != "NFC" => {
+                return Err(format!("`normalizer` is {}, and this family has NFC", stage.kind));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(kind) = self.pre_tokenizer.as_ref().and_then(Stage::odd) {
+            let reason = "and this family has Split and ByteLevel";
+            return Err(format!("`pre_tokenizer` is or holds {kind}, {reason}"));
+        }
+        let Spelling { continuing_subword_prefix: prefix, end_of_word_suffix: suffix } =
+            &self.model;
+        for (key, text) in [("continuing_subword_prefix", prefix), ("end_of_word_suffix", suffix)] {
+            if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
+                return Err(format!("`model.{key}` is `{text}`, and this family has none"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    /// A kind of pre-tokenizer that this family does not have.
+    fn odd(&self) -> Option<&str> {
+        match self.kind.as_str() {
+            "Split" | "ByteLevel" => None,
+            "Sequence" => self.pretokenizers.iter().find_map(Self::odd),
+            kind => Some(kind),
+        }
+    }
 }
 
 impl Tokenizer {
@@ -73,6 +131,8 @@ impl Tokenizer {
         let bytes = file::read(&file, FILE_BYTES)?;
         let wrong = |reason: String| Error::File { file: file.clone(), reason };
         let listed: TokenizerFile = file::parse(&file, &bytes)?;
+        // Before the crate reads it, which trusts what it reads.
+        listed.check().map_err(wrong)?;
         let mut plain = tokenizers::Tokenizer::from_bytes(&bytes)
             .map_err(|error| wrong(format!("it is no tokenizer: {error}")))?;
         check(&plain).map_err(wrong)?;

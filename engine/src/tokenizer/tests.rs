@@ -149,6 +149,25 @@ fn a_folder_that_is_not_in_order_is_refused() {
         },
         "no token for the byte 160",
     );
+    for (key, value, words) in [
+        ("normalizer", json!({ "type": "Prepend", "prepend": "a" }), "`normalizer` is Prepend"),
+        (
+            "normalizer",
+            json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aaaaaaaa" }),
+            "`normalizer` is Replace",
+        ),
+        (
+            "pre_tokenizer",
+            json!({ "type": "Sequence", "pretokenizers": [{ "type": "Whitespace" }] }),
+            "`pre_tokenizer` is or holds Whitespace",
+        ),
+    ] {
+        expect("tokenizer.json", &|file| file[key] = value.clone(), words);
+    }
+    for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
+        expect("tokenizer.json", &|file| file["model"][key] = json!("##"), key);
+        load("tokenizer.json", |file| file["model"][key] = json!("")).unwrap();
+    }
     let config = "tokenizer_config.json";
     let key = "added_tokens_decoder";
     expect(config, &|file| file[key]["x"] = json!({ "content": "x" }), "`x` is no token id");
