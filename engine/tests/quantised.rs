@@ -284,6 +284,46 @@ fn a_writing_that_ends_early_leaves_nothing_under_the_name() {
     assert_eq!(length, seen[0].all_bytes);
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_not_its_own_is_neither_cleared_nor_replaced() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (fixture("tiny0"), folder.path().join("out"));
+    let partial = folder.path().join(".out.partial");
+    let refuses = |expected: &str| {
+        let found = words(make(&source, &out, Quantised::Int8));
+        assert!(found.contains(expected), "{found}");
+    };
+    std::fs::create_dir(&partial).unwrap();
+    std::fs::write(partial.join("diary"), "x").unwrap();
+    refuses("is in the way and holds `diary`");
+    assert_eq!(names(&partial), ["diary"]);
+    std::fs::rename(&partial, folder.path().join("home")).unwrap();
+    symlink("home", &partial).unwrap();
+    refuses("it is in the way");
+    assert_eq!(names(&folder.path().join("home")), ["diary"]);
+    std::fs::remove_file(&partial).unwrap();
+    // Nor is the work done first.
+    symlink("nowhere", &out).unwrap();
+    let stopped = write(&source, &out.join(""), Quantised::Int8, 1, &mut |_| panic!("it writes"));
+    assert!(words(stopped).contains("it is a link"));
+    std::fs::remove_file(&out).unwrap();
+
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(source.join(name), copy.path().join(name)).unwrap();
+    }
+    let secret = copy.path().join("tokenizer.json");
+    std::fs::write(&secret, "{}").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0)).unwrap();
+    // Some users may read everything.
+    if std::fs::File::open(&secret).is_err() {
+        let found = words(make(copy.path(), &out, Quantised::Int8));
+        assert!(found.starts_with(&format!("cannot read `{}`", secret.display())), "{found}");
+    }
+}
+
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> =

@@ -197,6 +197,44 @@ impl Writer<'_> {
     }
 }
 
+/// Whether a file of the source goes into the copy.
+fn is_copied(name: &str) -> bool {
+    COPIED.iter().any(|end| name.ends_with(end)) && !name.ends_with(INDEX)
+}
+
+/// Copies a file onto the disk.
+fn copy(from: &Path, to: PathBuf) -> Result<(), Error> {
+    let mut source =
+        File::open(from).map_err(|source| Error::Read { file: from.to_owned(), source })?;
+    let copied = File::create(&to).and_then(|mut target| {
+        io::copy(&mut source, &mut target)?;
+        target.sync_all()
+    });
+    copied.map_err(|source| Error::Write { file: to, source })
+}
+
+/// Whether a folder is what a killed process has left, and nothing in it is anybody else's: it is going to be cleared.
+fn is_left_behind(folder: &Path) -> Result<(), Error> {
+    let refused = |reason: String| Error::File { file: folder.to_owned(), reason };
+    let failed = |source| Error::Write { file: folder.to_owned(), source };
+    if folder.is_symlink() || !folder.is_dir() {
+        return Err(refused("it is in the way; remove it, or name another folder to write".into()));
+    }
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_file = entry.file_type().map_err(failed)?.is_file();
+        if !is_file || (name != WEIGHTS && !is_copied(&name)) {
+            let reason = format!(
+                "it is in the way and holds `{name}`, which is no part of a model; move that, or name another folder to write"
+            );
+            return Err(refused(reason));
+        }
+    }
+    Ok(())
+}
+
 /// A folder on its way. Unless it is finished, it is removed.
 struct Partial {
     out: PathBuf,
@@ -218,6 +256,10 @@ impl Partial {
         let Some(name) = out.file_name() else {
             return Err(refused("it names no folder to make"));
         };
+        // Or it would be known at the end: a folder cannot take the name of a link.
+        if out.with_file_name(name).is_symlink() {
+            return Err(refused("it is a link; name the folder that it should lead to"));
+        }
         match fs::read_dir(&out).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
             Ok(false) => return Err(refused("it is there and not empty; name another folder")),
@@ -232,7 +274,8 @@ impl Partial {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed(&folder)(error));
             }
-            Ok(()) | Err(_) => {}
+            Ok(()) => {}
+            Err(_) => is_left_behind(&folder)?,
         }
         let path = folder.join(WEIGHTS);
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -265,18 +308,18 @@ impl Partial {
         for entry in fs::read_dir(source).map_err(read)? {
             let entry = entry.map_err(read)?;
             let name = entry.file_name();
-            let text = name.to_string_lossy();
-            let is_copied = COPIED.iter().any(|end| text.ends_with(end)) && !text.ends_with(INDEX);
             // Some folders are links into a store.
-            if is_copied && entry.path().is_file() {
-                let file = self.folder.join(&name);
-                fs::copy(entry.path(), &file).map_err(|source| Error::Write { file, source })?;
+            if is_copied(&name.to_string_lossy()) && entry.path().is_file() {
+                copy(&entry.path(), self.folder.join(&name))?;
             }
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), Error> {
+        // Names reach the disk before the folder has its own, so that a power cut leaves it whole or hidden.
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| Error::Write { file: self.folder.clone(), source })?;
         let renamed = fs::rename(&self.folder, &self.out);
         renamed.map_err(|source| Error::Write { file: self.out.clone(), source })?;
         self.is_finished = true;
