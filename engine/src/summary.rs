@@ -68,9 +68,8 @@ impl Summary {
 
     /// Bytes for one sequence of this many tokens: weights, cache and states, without workspace.
     pub fn bytes_at(&self, context_tokens: u64) -> u64 {
-        self.weight_bytes
-            + self.state_bytes
-            + self.cache_bytes_per_token.saturating_mul(context_tokens)
+        let cache_bytes = self.cache_bytes_per_token.saturating_mul(context_tokens);
+        cache_bytes.saturating_add(self.weight_bytes + self.state_bytes)
     }
 
     /// The figures for a person.
@@ -127,6 +126,7 @@ mod tests {
             state_bytes: 50_331_648 + 1_179_648,
         };
         assert_eq!(summary.bytes_at(131_072), 12_757_988_864);
+        assert_eq!(summary.bytes_at(u64::MAX), u64::MAX);
         assert!(
             summary
                 .text(131_072)
