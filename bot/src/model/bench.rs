@@ -15,7 +15,7 @@ use engine::{Checkpoint, Shape, Summary};
 use serde::Serialize;
 
 use super::local::name_of;
-use super::serve::at_least_one;
+use super::serve::some_threads;
 
 /// Tokens of the prompt that is timed: as many as the engine computes in one batch.
 const PROMPT: usize = 512;
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     dtype: Vec<Dtype>,
     /// Threads that compute; one for each core if left out.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = some_threads)]
     threads: Option<usize>,
     /// Tokens of conversation behind which answers are timed. Each is computed first, which takes its time.
     #[arg(long, value_delimiter = ',', default_value = "0,2048,8192", value_name = "LIST")]

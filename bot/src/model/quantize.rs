@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use engine::quantised::{Progress, Quantised, write};
 use engine::{Error, Summary};
 
-use super::serve::at_least_one;
+use super::serve::some_threads;
 
 /// What `hyla model quantize` is told.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long)]
     dtype: Quantised,
     /// Threads that compute; one for each core if left out.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = some_threads)]
     threads: Option<usize>,
 }
 

@@ -15,6 +15,9 @@ use super::local::name_of;
 use super::server::{self, App};
 use crate::clock::Clock;
 
+/// Threads at most, as for the bot's own model.
+const THREADS: usize = 1024;
+
 /// What `hyla model serve` is told.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -29,7 +32,7 @@ pub struct Arguments {
     #[arg(long)]
     dtype: Option<Dtype>,
     /// Threads that compute; one for each core if left out.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = some_threads)]
     threads: Option<usize>,
     /// Turns that run at the same time.
     #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one)]
@@ -60,6 +63,14 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("it must be at least 1".into()),
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// A number of threads. More than any machine has cores would only be in each other's way, or not start.
+pub(super) fn some_threads(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        n_threads @ ..=THREADS => Ok(n_threads),
+        _ => Err(format!("it must be at most {THREADS}")),
     }
 }
 
@@ -126,4 +137,24 @@ async fn open(arguments: &Arguments) -> anyhow::Result<Engine> {
         Engine::open(&folder, &options)
     };
     Ok(tokio::task::spawn_blocking(open).await.context("cannot load the model")??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_as_many_as_a_machine_may_have() {
+        assert_eq!(some_threads("1"), Ok(1));
+        assert_eq!(some_threads("1024"), Ok(1024));
+        for (text, words) in [
+            ("0", "at least 1"),
+            ("1025", "at most 1024"),
+            ("18446744073709551615", "at most 1024"),
+            ("18446744073709551616", "too large"),
+        ] {
+            let reason = some_threads(text).expect_err(words);
+            assert!(reason.contains(words), "{text}: {reason}");
+        }
+    }
 }

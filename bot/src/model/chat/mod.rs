@@ -17,7 +17,7 @@ use engine::backend::cpu::Dtype;
 use engine::{Engine, Event, Failure, Finished, Query, Refused, Sampling};
 
 use super::local::{self, name_of};
-use super::serve::at_least_one;
+use super::serve::{at_least_one, some_threads};
 use crate::halt::chain;
 use crate::reply;
 use input::{Input, Next};
@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long)]
     dtype: Option<Dtype>,
     /// Threads that compute; one for each core if left out.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = some_threads)]
     threads: Option<usize>,
     /// Tokens of the whole conversation, at most.
     #[arg(long, value_name = "N", default_value = "131072", value_parser = at_least_one)]
