@@ -117,8 +117,8 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, Fault> {
 /// What would change the answer and is not done here is refused. What is not known at all is ignored.
 fn refuse(fields: &Fields<'_>) -> Result<(), Fault> {
     for key in ["n", "best_of"] {
-        if fields.integer(key, 1..=i64::MAX)?.is_some_and(|n| n > 1) {
-            return Err(Fault::unsupported(key, "more than one answer is"));
+        if fields.integer(key, i64::MIN..=i64::MAX)?.is_some_and(|n| n != 1) {
+            return Err(Fault::unsupported(key, "anything but one answer is"));
         }
     }
     if fields.number("frequency_penalty", -2.0..=2.0)?.is_some_and(|penalty| penalty != 0.0) {

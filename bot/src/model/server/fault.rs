@@ -12,6 +12,9 @@ use crate::halt::chain;
 /// How long a client should wait before it asks a full or stopping server again. A turn takes seconds to minutes.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// Characters of a name that is told back at most; the longest names of models have half as many.
+const NAME_CHARS: usize = 200;
+
 /// An answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -47,6 +50,14 @@ impl Fault {
     ) -> Self {
         let (kind, message) = ("invalid_request_error", message.into());
         Self { status, kind, code, param: None, message, retry_after: None }
+    }
+
+    /// Somebody asks for a model that is not served.
+    pub(super) fn no_model(asked: &str, name: &str) -> Self {
+        // Not all of it: what a client sends may be long.
+        let asked: String = asked.chars().take(NAME_CHARS).collect();
+        let message = format!("there is no model `{asked}` here, but `{name}`");
+        Self::request(StatusCode::NOT_FOUND, Some("model_not_found"), message)
     }
 
     /// The server does not take turns any more.

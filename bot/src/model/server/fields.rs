@@ -68,15 +68,20 @@ impl<'a> Fields<'a> {
         Ok(Some(number as f32))
     }
 
-    /// A whole number within a range.
+    /// A whole number within a range. JSON has one kind of number, so `3.0` is one.
     pub(super) fn integer(
         &self,
         key: &str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, Fault> {
         let read = |value: &Value| match value.as_i64() {
-            // Beyond 63 bits it is outside of every range.
-            None if value.is_u64() => Some(i64::MAX),
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "beyond 63 bits it is the last one"
+            )]
+            None => {
+                value.as_f64().filter(|number| number.fract() == 0.0).map(|number| number as i64)
+            }
             number => number,
         };
         let Some(number) = self.read(key, "a whole number", read)? else { return Ok(None) };
@@ -102,12 +107,16 @@ impl<'a> Fields<'a> {
         start: &dyn std::fmt::Display,
         end: &dyn std::fmt::Display,
     ) -> Fault {
-        Fault::field(self.name(key), &format!("it must be from {start} to {end}"))
+        let found = self.value(key).map(Value::to_string).unwrap_or_default();
+        Fault::field(self.name(key), &format!("it must be from {start} to {end}, not {found}"))
     }
 }
 
 /// A value of the wrong type.
 pub(super) fn wrong(place: &str, expected: &str, found: &Value) -> Fault {
-    let found = crate::reply::kind(found);
+    let found = match found {
+        Value::Number(number) => number.to_string(),
+        _ => crate::reply::kind(found).to_owned(),
+    };
     Fault::field(place, &format!("it must be {expected}, not {found}"))
 }

@@ -31,7 +31,7 @@ use axum::{Router, middleware};
 use config::Secret;
 use engine::{Engine, Finished, Query};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock::Clock;
 use answer::{Answer, Form, Head};
@@ -40,6 +40,10 @@ use metrics::{Gauges, Metrics, Outcome};
 
 pub use fault::Fault;
 pub use listen::serve;
+
+/// Requests that become prompts at the same time; others wait for them. The largest body takes more than a gigabyte on
+/// its way, and every one of them keeps a core busy.
+const PROMPTS: usize = 2;
 
 /// How a model is served.
 #[derive(Debug, Clone)]
@@ -67,6 +71,8 @@ pub struct App {
     started: i64,
     metrics: Metrics,
     seats: watch::Sender<Seats>,
+    /// Where requests become prompts.
+    desk: Arc<Semaphore>,
 }
 
 /// Who is there.
@@ -87,7 +93,8 @@ impl App {
     pub fn new(engine: Engine, options: Options, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (started, metrics) = (clock.now().timestamp(), Metrics::new());
         let (seats, _) = watch::channel(Seats::default());
-        Arc::new(Self { engine, options, clock, started, metrics, seats })
+        let desk = Arc::new(Semaphore::new(PROMPTS));
+        Arc::new(Self { engine, options, clock, started, metrics, seats, desk })
     }
 
     /// A place for a turn, unless the server is stopping.
@@ -205,21 +212,33 @@ async fn complete(
     body: Body,
 ) -> Result<Response, Fault> {
     let mut seat = app.seat()?;
-    let asked = asked(app, form, headers, body).await.inspect_err(|fault| seat.refused(fault))?;
+    let body = guard::body(body, headers).await.inspect_err(|fault| seat.refused(fault))?;
+    let desk = Arc::clone(&app.desk).acquire_owned().await.expect("nobody closes the semaphore");
+    // Whoever works there holds it: nothing stops that work when the client leaves.
+    let desk = Arc::new(desk);
+    let asked = asked(app, form, body, &desk).await.inspect_err(|fault| seat.refused(fault))?;
     let answer = Answer::new(app.head(form, &asked));
-    let running = turn::start(seat, asked.query).await?;
+    let running = turn::start(seat, asked.query, desk).await?;
     if asked.delivery.is_stream {
         return Ok(running.stream(answer));
     }
     Ok(Json(running.whole(answer).await?).into_response())
 }
 
-async fn asked(app: &App, form: Form, headers: &HeaderMap, body: Body) -> Result<Asked, Fault> {
-    let bytes = guard::body(body, headers).await?;
-    let name = app.options.name.clone();
+async fn asked(
+    app: &App,
+    form: Form,
+    body: Vec<u8>,
+    desk: &Arc<OwnedSemaphorePermit>,
+) -> Result<Asked, Fault> {
+    let (name, desk) = (app.options.name.clone(), Arc::clone(desk));
     // Reading a long conversation takes longer than other requests should wait.
-    let read = tokio::task::spawn_blocking(move || read(form, &name, &bytes)).await;
-    read.map_err(|_| Fault::defect("the request could not be read"))?
+    let read = tokio::task::spawn_blocking(move || {
+        let read = read(form, &name, &body);
+        drop((body, desk));
+        read
+    });
+    read.await.map_err(|_| Fault::defect("the request could not be read"))?
 }
 
 /// What a body of `/v1/chat/completions` asks of the engine, where the model has this name. Pure.
@@ -235,9 +254,7 @@ fn read(form: Form, name: &str, bytes: &[u8]) -> Result<Asked, Fault> {
     let body: Map<String, Value> = serde_json::from_slice(bytes)
         .map_err(|error| bad(format!("the body is not a JSON object: {error}")))?;
     if let Some(asked) = fields::Fields::top(&body).text("model")?.filter(|asked| *asked != name) {
-        let message = format!("there is no model `{asked}` here, but `{name}`");
-        let not_found = StatusCode::NOT_FOUND;
-        return Err(Fault::request(not_found, Some("model_not_found"), message));
+        return Err(Fault::no_model(asked, name));
     }
     match form {
         Form::Chat => chat::read(&body),
@@ -252,9 +269,7 @@ async fn models(State(app): State<Arc<App>>) -> Json<Value> {
 async fn model(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>, Fault> {
     let asked = uri.path().trim_start_matches("/v1/models/");
     if asked != app.options.name {
-        let message = format!("there is no model `{asked}` here, but `{}`", app.options.name);
-        let not_found = StatusCode::NOT_FOUND;
-        return Err(Fault::request(not_found, Some("model_not_found"), message));
+        return Err(Fault::no_model(asked, &app.options.name));
     }
     Ok(Json(card(&app)))
 }

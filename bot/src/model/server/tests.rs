@@ -217,6 +217,44 @@ fn wrong_messages_name_the_field() {
 }
 
 #[test]
+fn a_whole_number_may_have_a_point_and_a_wrong_one_is_told_back() {
+    let sampling = |fields| chat(&with(fields)).unwrap().query.sampling;
+    assert_eq!(sampling(json!({ "max_tokens": 3.0 })).max_tokens, 3);
+    let huge: Value = serde_json::from_str("1000000000000000000000000000000").unwrap();
+    for (fields, words) in [
+        (json!({ "max_tokens": 1e18 }), "it must be from 1 to 1073741824, not 1e"),
+        (json!({ "max_tokens": huge }), "it must be from 1 to 1073741824, not 1e"),
+        (json!({ "max_tokens": -1 }), "it must be from 1 to 1073741824, not -1"),
+        (json!({ "top_k": 1.5 }), "it must be a whole number, not 1.5"),
+        (json!({ "temperature": 2.1 }), "it must be from 0 to 2, not 2.1"),
+        (json!({ "n": 0 }), "anything but one answer is not supported"),
+    ] {
+        let fault = chat(&with(fields)).expect_err(words).body();
+        let message = fault["error"]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn not_all_of_a_long_name_is_told_back() {
+    let fault = chat(&with(json!({ "model": "x".repeat(1 << 20) }))).expect_err("it is not `m`");
+    assert_eq!(fault.status(), 404);
+    assert!(fault.body().to_string().len() < 1000);
+}
+
+#[test]
+fn any_number_of_tools_is_read_in_a_time_that_grows_no_faster() {
+    let tool = |at| json!({ "type": "function", "function": { "name": format!("tool_{at}") } });
+    let mut tools: Vec<Value> = (0..100_000).map(tool).collect();
+    tools.push(tool(99_999));
+    // Comparing each with each takes minutes.
+    let begun = std::time::Instant::now();
+    let fault = chat(&with(json!({ "tools": tools }))).expect_err("one is there twice").body();
+    assert_eq!(fault["error"]["param"], "tools[100000].function.name");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+}
+
+#[test]
 fn wrong_tools_name_the_field() {
     let tool = |function: Value| json!({ "tools": [{ "type": "function", "function": function }] });
     for (fields, param) in [

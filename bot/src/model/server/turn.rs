@@ -10,6 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use engine::{Event, Failure, Finished, Query, Turn};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -51,8 +52,12 @@ impl Drop for Running {
     }
 }
 
-/// Starts a turn, unless the engine refuses it.
-pub(super) async fn start(mut seat: Seat, query: Query) -> Result<Running, Fault> {
+/// Starts a turn, unless the engine refuses it. The place at the desk is held until the prompt is made.
+pub(super) async fn start(
+    mut seat: Seat,
+    query: Query,
+    desk: Arc<OwnedSemaphorePermit>,
+) -> Result<Running, Fault> {
     let (sender, events) = channel(EVENTS);
     let turn = Arc::new(Held::default());
     let own = Arc::clone(&turn);
@@ -66,8 +71,12 @@ pub(super) async fn start(mut seat: Seat, query: Query) -> Result<Running, Fault
     };
     let engine = seat.app.engine.clone();
     // Making a long prompt takes longer than other requests should wait.
-    let started = tokio::task::spawn_blocking(move || engine.start(query, sink)).await;
-    let started = match started {
+    let started = tokio::task::spawn_blocking(move || {
+        let started = engine.start(query, sink);
+        drop(desk);
+        started
+    });
+    let started = match started.await {
         Ok(started) => started.map_err(Fault::from),
         Err(_) => Err(Fault::defect("the prompt could not be made")),
     };
