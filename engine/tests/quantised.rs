@@ -316,7 +316,7 @@ fn what_is_not_its_own_is_neither_cleared_nor_replaced() {
     }
     let secret = copy.path().join("tokenizer.json");
     std::fs::write(&secret, "{}").unwrap();
-    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
     // Some users may read everything.
     if std::fs::File::open(&secret).is_err() {
         let found = words(make(copy.path(), &out, Quantised::Int8));
