@@ -29,6 +29,9 @@ const LARGEST: f32 = 1e4;
 /// Largest index that is read, in bytes; the published one has less than a hundred thousand.
 const INDEX_BYTES: u64 = 1 << 24;
 
+/// The file that holds everything where there is no index.
+const SINGLE: &str = "model.safetensors";
+
 /// Values that are checked together.
 const BLOCK: usize = 4096;
 
@@ -139,7 +142,10 @@ impl Checkpoint {
     /// Names the file and the tensor that is missing, unknown, of another shape or type, or truncated.
     pub fn open(folder: &Path, shape: &Shape) -> Result<Self, Error> {
         let index = index(folder)?;
-        let names: BTreeSet<&str> = index.values().map(String::as_str).collect();
+        let mut names: BTreeSet<&str> = index.values().map(String::as_str).collect();
+        if index.is_empty() {
+            names.insert(SINGLE);
+        }
         let mut checkpoint = Self {
             folder: folder.to_owned(),
             quantised: None,
@@ -180,44 +186,48 @@ impl Checkpoint {
             });
         }
         let mapped = map(&file)?;
-        self.read_metadata(&file, &mapped)?;
-        let tensors = tensors(&file, &mapped)?;
+        let wrong = |reason: String| Error::File { file: file.clone(), reason };
+        let (n_header, header) =
+            SafeTensors::read_metadata(&mapped).map_err(|error| wrong(not_whole(&error)))?;
+        let quantised = Quantised::of(header.metadata().as_ref()).map_err(wrong)?;
+        if !self.files.is_empty() && quantised != self.quantised {
+            return Err(wrong(
+                "it is not quantised as the folder's other files are; quantise the original folder again".into(),
+            ));
+        }
+        self.quantised = quantised;
         let at = self.files.len();
-        for (full, view) in tensors.iter() {
+        // Behind the header and the number that is its length.
+        let data = size_of::<u64>() + n_header;
+        for full in header.offset_keys() {
+            let full = full.as_str();
+            let info = header.info(full).expect("a tensor of this header");
             if SKIPPED.iter().any(|prefix| full.starts_with(prefix)) {
                 continue;
             }
             // A tensor that the index gives to another file is a left-over of re-sharding.
             if !index.is_empty() && index.get(full).is_none_or(|owner| owner != name) {
-                return Err(self.tensor(&file, full, "the index does not name it for this file"));
+                return Err(self.tensor(
+                    &file,
+                    full,
+                    "the index does not name it for this file; fetch the folder from its source again",
+                ));
             }
             let short =
                 PREFIXES.iter().find_map(|prefix| full.strip_prefix(prefix)).unwrap_or(full);
-            let start = view.data().as_ptr().addr() - mapped.as_ptr().addr();
+            let (start, end) = info.data_offsets;
             let place = Place {
                 file: at,
                 name: full.to_owned(),
-                dtype: view.dtype(),
-                dimensions: view.shape().to_vec(),
-                bytes: start..start + view.data().len(),
+                dtype: info.dtype,
+                dimensions: info.shape.clone(),
+                bytes: data + start..data + end,
             };
             if self.places.insert(short.to_owned(), place).is_some() {
                 return Err(self.tensor(&file, full, "it is there twice"));
             }
         }
         self.files.push((file, Arc::new(mapped)));
-        Ok(())
-    }
-
-    fn read_metadata(&mut self, file: &Path, mapped: &Mmap) -> Result<(), Error> {
-        let wrong = |reason: String| Error::File { file: file.to_owned(), reason };
-        let (_, metadata) =
-            SafeTensors::read_metadata(mapped).map_err(|error| wrong(not_whole(&error)))?;
-        let quantised = Quantised::of(metadata.metadata().as_ref()).map_err(wrong)?;
-        if !self.files.is_empty() && quantised != self.quantised {
-            return Err(wrong("it is not quantised as the folder's other files are".into()));
-        }
-        self.quantised = quantised;
         Ok(())
     }
 
@@ -262,7 +272,8 @@ impl Checkpoint {
     /// Where a tensor lies, if it is as expected.
     fn place(&self, name: &str, dimensions: &[usize], types: &[Dtype]) -> Result<&Place, Error> {
         let Some(place) = self.places.get(name) else {
-            return Err(self.tensor(&self.folder, name, "it is missing"));
+            let reason = "it is missing; fetch the folder from its source again";
+            return Err(self.tensor(&self.folder, name, reason));
         };
         let file = &self.files[place.file].0;
         if place.dimensions != dimensions {
@@ -403,15 +414,25 @@ impl Checkpoint {
     /// The shape is not the one that the folder was opened with.
     pub fn totals(&self, shape: &Shape) -> Result<Totals, Error> {
         let mut totals = Totals::default();
+        let kept = self.dtype(None)?;
         let mut by_type = BTreeMap::new();
         for tensor in expected(shape) {
-            totals.n_parameters += tensor.dimensions.iter().product::<usize>() as u64;
+            let n_parameters = tensor.dimensions.iter().product::<usize>() as u64;
+            let mut n_bytes = 0;
             for (_, place) in self.places_of(&tensor)? {
                 let bytes = place.bytes.len() as u64;
                 totals.n_tensors += 1;
-                totals.bytes += bytes;
+                n_bytes += bytes;
                 *by_type.entry(place.dtype).or_default() += bytes;
             }
+            totals.n_parameters += n_parameters;
+            totals.bytes += n_bytes;
+            totals.loaded_bytes += match kept.of(tensor.role) {
+                cpu::Dtype::F32 => 4 * n_parameters,
+                cpu::Dtype::Bf16 => 2 * n_parameters,
+                // Only where they lie so.
+                cpu::Dtype::Int8 | cpu::Dtype::Int4 => n_bytes,
+            };
         }
         let most: Option<(Dtype, u64)> = by_type.into_iter().max_by_key(|(_, bytes)| *bytes);
         totals.dtype = match (self.quantised, most) {
@@ -445,7 +466,7 @@ fn first_bad<T>(values: &[T], is_good: impl Fn(&T) -> bool) -> Option<usize> {
 }
 
 fn corrupt(number: usize, value: f32) -> String {
-    format!("value {number} is {value}; the file is corrupt")
+    format!("value {number} is {value}; the file is corrupt, fetch it from its source again")
 }
 
 /// How much a checkpoint holds of the text model.
@@ -457,27 +478,20 @@ pub struct Totals {
     pub n_parameters: u64,
     /// Bytes on the disk.
     pub bytes: u64,
+    /// Bytes in memory, unless another form is asked for.
+    pub loaded_bytes: u64,
     /// The form of most of them.
     pub dtype: &'static str,
 }
 
-/// The file of each tensor; empty if the folder holds one file and no index.
+/// The file of each tensor; empty if there is no index, and one file holds everything.
 fn index(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
     let file = folder.join("model.safetensors.index.json");
-    let Some(index) = file::json::<Index>(&file, INDEX_BYTES)? else { return single(folder) };
+    let Some(index) = file::json::<Index>(&file, INDEX_BYTES)? else { return Ok(BTreeMap::new()) };
     if index.weight_map.is_empty() {
         return Err(Error::File { file, reason: "it names no tensor".into() });
     }
     Ok(index.weight_map)
-}
-
-/// Without an index, `model.safetensors` holds everything.
-fn single(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
-    const NAME: &str = "model.safetensors";
-    let file = folder.join(NAME);
-    let mapped = map(&file)?;
-    let tensors = tensors(&file, &mapped)?;
-    Ok(tensors.names().into_iter().map(|name| (name.to_owned(), NAME.to_owned())).collect())
 }
 
 fn map(file: &Path) -> Result<Mmap, Error> {
@@ -489,13 +503,8 @@ fn map(file: &Path) -> Result<Mmap, Error> {
     unsafe { Mmap::map(&opened) }.map_err(read)
 }
 
-fn tensors<'m>(file: &Path, mapped: &'m Mmap) -> Result<SafeTensors<'m>, Error> {
-    SafeTensors::deserialize(mapped)
-        .map_err(|error| Error::File { file: file.to_owned(), reason: not_whole(&error) })
-}
-
 fn not_whole(error: &SafeTensorError) -> String {
-    format!("it is no whole safetensors file: {error}")
+    format!("it is no whole safetensors file: {error}; fetch it from its source again")
 }
 
 /// Takes bytes of a mapped file out of the memory of this process, where the system can do that.

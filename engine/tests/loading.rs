@@ -62,7 +62,35 @@ fn a_config_that_asks_for_something_else_is_refused_by_key() {
             "partial_rotary_factor",
         ),
         ("rope_parameters", json!({}), "rope_theta"),
-        ("tie_word_embeddings", json!("yes"), "tie_word_embeddings"),
+        ("rope_parameters", json!([1e7]), "`rope_parameters`: [10000000.0] is no object"),
+        (
+            "rope_parameters",
+            json!({ "rope_theta": 1e7, "partial_rotary_factor": "0.25" }),
+            "`rope_parameters.partial_rotary_factor`: \"0.25\" is no number",
+        ),
+        (
+            "rope_parameters",
+            json!({ "rope_theta": 1e7, "factor": 4.0 }),
+            "`rope_parameters.factor`: this engine does not know the option, which is 4.0 here",
+        ),
+        ("rope_parameters", json!({ "rope_theta": 1e7, "rope_type": 3 }), "`3` is not supported"),
+        ("partial_rotary_factor", json!(0.5), "it is 0.25 in one place and 0.5 here"),
+        ("partial_rotary_factor", json!("0.25"), "`partial_rotary_factor`: \"0.25\" is no number"),
+        ("rope_theta", json!(1e4), "`rope_theta`: it is 10000000 in one place and 10000 here"),
+        ("rope_scaling", json!({ "type": "yarn" }), "`rope_scaling.type`: `yarn`"),
+        ("rope_scaling", json!("yarn"), "`rope_scaling`: \"yarn\" is no object"),
+        ("tie_word_embeddings", json!("true"), "\"true\" is neither `true` nor `false`"),
+        ("layer_types", json!("x"), "`layer_types`: \"x\" is no list"),
+        ("mlp_only_layers", json!([1]), "`mlp_only_layers`"),
+        ("mlp_only_layers", json!("x"), "`mlp_only_layers`"),
+        ("attn_output_gate", json!("true"), "`attn_output_gate`"),
+        ("model_type", json!(5), "`model_type`: `5`"),
+        ("text_config", json!("x"), "`model_type`: `null`"),
+        ("sliding_window", json!(4096), "`sliding_window`: this engine does not know the option"),
+        ("final_logit_softcapping", json!(30.0), "`final_logit_softcapping`"),
+        ("quantization_config", json!({ "quant_method": "gptq" }), "`quantization_config`"),
+        ("rms_norm_eps", json!("1e-6"), "`rms_norm_eps`"),
+        ("rms_norm_eps", json!(1e-300), "`rms_norm_eps`"),
     ] {
         let folder = copy("tiny0");
         let file = folder.path().join("config.json");
@@ -75,6 +103,67 @@ fn a_config_that_asks_for_something_else_is_refused_by_key() {
             "{key} = {value} gave: {error}"
         );
     }
+}
+
+/// The shape after a change of `config.json`.
+fn changed(name: &str, change: impl Fn(&mut Value)) -> Result<Shape, Error> {
+    let folder = copy(name);
+    let file = folder.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(&file, config.to_string()).unwrap();
+    Shape::read(folder.path())
+}
+
+#[test]
+fn what_a_config_leaves_out_is_as_in_the_reference() {
+    let published = changed("tiny0", |_| ()).unwrap();
+    assert_eq!(published.attention.rotary, 8);
+    let same: [fn(&mut Value); 6] = [
+        |config| config["rope_parameters"] = json!({ "rope_theta": 1e7 }),
+        |config| config["rope_parameters"]["partial_rotary_factor"] = Value::Null,
+        // As older programs write it.
+        |config| {
+            let rotation = config["rope_parameters"].take();
+            config["rope_scaling"] = json!({ "type": "default" });
+            config["rope_theta"] = rotation["rope_theta"].clone();
+        },
+        |config| config["partial_rotary_factor"] = json!(0.25),
+        |config| config["rms_norm_eps"] = Value::Null,
+        // What is off, and what changes no logit.
+        |config| {
+            config["use_sliding_window"] = json!(false);
+            config["sliding_window"] = Value::Null;
+            config["_name_or_path"] = json!("x");
+            config["torch_dtype"] = json!("bfloat16");
+        },
+    ];
+    for (number, change) in same.into_iter().enumerate() {
+        assert_eq!(changed("tiny0", change).unwrap(), published, "{number}");
+    }
+}
+
+#[test]
+fn a_nested_config_may_say_once_or_twice_but_not_two_things_whether_the_head_is_tied() {
+    let tied = |inner: Value, outer: Value| {
+        changed("official_layout", |config| {
+            config["text_config"]["tie_word_embeddings"] = inner.clone();
+            config["tie_word_embeddings"] = outer.clone();
+        })
+        .map(|shape| shape.is_tied)
+    };
+    for (inner, outer, expected) in [
+        (json!(true), json!(true), true),
+        (json!(true), Value::Null, true),
+        (Value::Null, json!(true), true),
+        (json!(false), Value::Null, false),
+        (Value::Null, Value::Null, false),
+    ] {
+        assert_eq!(tied(inner.clone(), outer.clone()).unwrap(), expected, "{inner} {outer}");
+    }
+    let error = tied(json!(true), json!(false)).unwrap_err().to_string();
+    assert!(error.contains("says the opposite of the whole file"), "{error}");
+    assert!(tied(json!(true), json!("true")).is_err());
 }
 
 /// Tensors by name: type, dimensions, bytes.
@@ -191,17 +280,6 @@ fn a_file_that_is_not_whole_is_named() {
 }
 
 #[test]
-fn what_is_null_inside_is_read_outside() {
-    let folder = copy("tiny0");
-    let file = folder.path().join("config.json");
-    let mut text: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(text["tie_word_embeddings"].take(), json!(true));
-    let config = json!({ "tie_word_embeddings": true, "text_config": text });
-    std::fs::write(&file, config.to_string()).unwrap();
-    assert!(load(folder.path()).is_ok());
-}
-
-#[test]
 fn an_untied_head_and_other_types_are_read() {
     let folder = copy("tiny0");
     let file = folder.path().join("config.json");
@@ -223,6 +301,33 @@ fn an_untied_head_and_other_types_are_read() {
             .collect();
     });
     assert!(load(folder.path()).is_ok());
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_named() {
+    // A tensor that the index does not know is a left-over.
+    let folder = copy("official_layout");
+    let index = folder.path().join("model.safetensors.index.json");
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&index).unwrap()).unwrap();
+    let name = "model.language_model.layers.1.mlp.gate_proj.weight";
+    value["weight_map"].as_object_mut().unwrap().remove(name).unwrap();
+    std::fs::write(&index, value.to_string()).unwrap();
+    let text = error(folder.path());
+    assert!(text.contains(name) && text.contains("the index does not name it"), "{text}");
+
+    // Files that are quantised and files that are not.
+    let folder = copy("official_layout");
+    let file = folder.path().join("model.safetensors-00001-of-00002.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let metadata =
+        [("format", "hyla-panels"), ("version", "1"), ("dtype", "int8"), ("group", "64")];
+    let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mixed = safetensors::serialize(tensors.tensors(), Some(metadata.into())).unwrap();
+    std::fs::write(&file, mixed).unwrap();
+    let text = error(folder.path());
+    assert!(text.contains("00002-of-00002"), "{text}");
+    assert!(text.contains("it is not quantised as the folder's other files are"), "{text}");
 }
 
 /// The published configuration, and the figures of its specification.
