@@ -5,13 +5,18 @@
 
 use std::mem::transmute;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// How long a thread without work looks for more before it sleeps. The gap between two phases of a layer is some
 /// microseconds; a sleep and a wake cost about fifty.
 const SPIN: Duration = Duration::from_micros(60);
+/// How long the caller, which has nothing left to claim, gives way to others before it sleeps. The last task of another thread
+/// rarely takes longer, unless the system has taken that thread away.
+const GIVE_WAY: Duration = Duration::from_micros(300);
+/// Most threads of a pool: more than any machine has cores, and far below what a system would let anybody start.
+const MOST: usize = 4096;
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 
@@ -32,6 +37,9 @@ struct Shared {
     has_panicked: AtomicBool,
     is_closed: AtomicBool,
     sleepers: Vec<AtomicBool>,
+    /// The caller sleeps here until the last task of a round is done.
+    end: Mutex<()>,
+    over: Condvar,
 }
 
 /// One word: the round in 24 bits, its number of tasks in 20, and the next task that nobody has claimed in 20. They change
@@ -51,8 +59,12 @@ impl Claim {
         self.0 & ((1 << BITS) - 1)
     }
 
+    fn n_tasks(self) -> u64 {
+        self.0 >> BITS & ((1 << BITS) - 1)
+    }
+
     fn has_task(self) -> bool {
-        self.next() < self.0 >> BITS & ((1 << BITS) - 1)
+        self.next() < self.n_tasks()
     }
 }
 
@@ -60,8 +72,12 @@ impl Pool {
     /// A pool in which `n_threads` threads work, at least the caller's own.
     ///
     /// # Errors
-    /// The system starts no more threads.
+    /// They are too many for anybody, or the system starts no more.
     pub fn new(n_threads: usize) -> std::io::Result<Self> {
+        if n_threads > MOST {
+            let reason = format!("the largest number of threads is {MOST}");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason));
+        }
         let n_others = n_threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             claim: AtomicU64::new(0),
@@ -70,6 +86,8 @@ impl Pool {
             has_panicked: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             sleepers: (0..n_others).map(|_| AtomicBool::new(false)).collect(),
+            end: Mutex::new(()),
+            over: Condvar::new(),
         });
         let mut pool = Self { shared, threads: Vec::new(), turn: Mutex::new(0) };
         for at in 0..n_others {
@@ -94,9 +112,16 @@ impl Pool {
             (0..n_tasks).for_each(task);
             return;
         }
-        let count = u32::try_from(n_tasks).ok().filter(|n| *n < 1 << BITS);
-        let n_tasks = count.expect("phases have some thousand tasks");
-        let mut round = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A round has no room for more.
+        const PART: usize = (1 << BITS) - 1;
+        for from in (0..n_tasks).step_by(PART) {
+            let n = u32::try_from(PART.min(n_tasks - from)).expect("a number of 20 bits");
+            self.round(n, &|at| task(from + at));
+        }
+    }
+
+    fn round(&self, n_tasks: u32, task: &Task<'_>) {
+        let mut round = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *round = (*round + 1) & 0xff_ffff;
         let shared = &*self.shared;
         // SAFETY: a fat pointer is two words. They are used by `step` alone, which reads them only after it claimed a task
@@ -113,7 +138,7 @@ impl Pool {
             }
         }
         while shared.step() {}
-        wait(|| shared.n_done.load(Ordering::Acquire) == n_tasks);
+        shared.wait(n_tasks);
         if shared.has_panicked.swap(false, Ordering::Relaxed) {
             drop(round);
             panic!("a part of the computation has panicked");
@@ -163,8 +188,31 @@ impl Shared {
         if ran.is_err() {
             self.has_panicked.store(true, Ordering::Relaxed);
         }
-        self.n_done.fetch_add(1, Ordering::Release);
+        let n_done = self.n_done.fetch_add(1, Ordering::Release) + 1;
+        if u64::from(n_done) == claim.n_tasks() {
+            // With the lock in between, the caller has either seen the number or waits already.
+            drop(self.end.lock().unwrap_or_else(PoisonError::into_inner));
+            self.over.notify_one();
+        }
         true
+    }
+
+    /// Until all tasks are done: spins for a moment, gives the processor to others between two looks for another, then sleeps.
+    fn wait(&self, n_tasks: u32) {
+        let is_over = || self.n_done.load(Ordering::Acquire) == n_tasks;
+        let begun = Instant::now();
+        while !is_over() {
+            let waited = begun.elapsed();
+            if waited < SPIN {
+                std::hint::spin_loop();
+            } else if waited < GIVE_WAY {
+                std::thread::yield_now();
+            } else {
+                let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+                let slept = self.over.wait_while(end, |()| !is_over());
+                drop(slept.unwrap_or_else(PoisonError::into_inner));
+            }
+        }
     }
 
     fn has_work(&self) -> bool {
@@ -189,18 +237,6 @@ impl Shared {
                 std::thread::park();
             }
             self.sleepers[at].store(false, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Spins for a moment, then gives the processor to others between two looks.
-fn wait(is_over: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_over() {
-        if begun.elapsed() < SPIN {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
         }
     }
 }
@@ -231,15 +267,82 @@ mod tests {
         }
     }
 
-    #[test]
-    fn items_are_changed_in_place_and_sleeping_threads_wake() {
-        let pool = Pool::new(3).unwrap();
-        let mut items = vec![1_u64; 100];
-        for _ in 0..3 {
-            std::thread::park_timeout(SPIN * 10);
-            pool.each(&mut items, |item| *item *= 2);
+    /// Looks until something is so; false if it takes so long that it never will be.
+    fn becomes(is_so: impl Fn() -> bool) -> bool {
+        let begun = Instant::now();
+        while !is_so() {
+            if begun.elapsed() > Duration::from_secs(20) {
+                return false;
+            }
+            std::thread::yield_now();
         }
-        assert_eq!(items, vec![8; 100]);
+        true
+    }
+
+    #[test]
+    fn items_are_changed_in_place_by_all_threads_and_sleeping_ones_wake() {
+        let pool = Pool::new(3).unwrap();
+        for round in 0..20 {
+            let sleepers = &pool.shared.sleepers;
+            assert!(becomes(|| sleepers.iter().all(|sleeper| sleeper.load(Ordering::SeqCst))));
+            // Every task waits for the others, so no thread can do two of them.
+            let n_there = AtomicU32::new(0);
+            let mut items = vec![(1_u64, false); 3];
+            pool.each(&mut items, |(item, has_met)| {
+                *item += 1;
+                n_there.fetch_add(1, Ordering::SeqCst);
+                *has_met = becomes(|| n_there.load(Ordering::SeqCst) == 3);
+            });
+            assert_eq!(items, vec![(2, true); 3], "{round}");
+        }
+    }
+
+    /// Whether a thread of this process sleeps, as the system says it.
+    #[cfg(target_os = "linux")]
+    fn sleeps(thread: &str) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
+        // The name before it may have spaces and brackets.
+        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_caller_sleeps_while_others_finish() {
+        let pool = Pool::new(2).unwrap();
+        let caller = std::fs::read_link("/proc/thread-self").unwrap();
+        let caller = caller.to_str().unwrap();
+        let is_caller = {
+            let id = std::thread::current().id();
+            move || std::thread::current().id() == id
+        };
+        let (n_there, has_slept) = (AtomicU32::new(0), AtomicBool::new(false));
+        pool.run(2, &|_| {
+            n_there.fetch_add(1, Ordering::SeqCst);
+            assert!(becomes(|| n_there.load(Ordering::SeqCst) == 2));
+            if !is_caller() {
+                has_slept.store(becomes(|| sleeps(caller)), Ordering::SeqCst);
+            }
+        });
+        assert!(has_slept.into_inner());
+    }
+
+    #[test]
+    fn more_tasks_than_a_round_has_room_for_are_done_all_the_same() {
+        let pool = Pool::new(2).unwrap();
+        let sum = AtomicU64::new(0);
+        pool.run((1 << BITS) + 5, &|at| {
+            sum.fetch_add(at as u64, Ordering::Relaxed);
+        });
+        let n = (1_u64 << BITS) + 5;
+        assert_eq!(sum.into_inner(), n * (n - 1) / 2);
+    }
+
+    #[test]
+    fn a_number_of_threads_that_no_machine_has_is_an_error() {
+        for n_threads in [MOST + 1, usize::MAX] {
+            let error = Pool::new(n_threads).err().unwrap();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        }
     }
 
     #[test]
