@@ -19,7 +19,8 @@ pub struct Arguments {
     /// The model's folder, as published.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The folder to write; it must not be there yet, or be empty.
+    /// The folder to write; it must not be there yet, or be empty. To replace a folder that is in use, write another beside it,
+    /// then rename both: a weights file that is cut or overwritten ends the programs that have it open.
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Bits of a weight: int8 or int4. int4 is half as large, and its answers are worse.

@@ -21,7 +21,8 @@ const THREADS: usize = 1024;
 /// What `hyla model serve` is told.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The model's folder: config.json, safetensors files, tokenizer.json and chat_template.jinja.
+    /// The model's folder: config.json, safetensors files, tokenizer.json and chat_template.jinja. Replace its files only by
+    /// renaming others into their place: weights are used where they lie, and a file that is cut or overwritten ends the server.
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Where to listen. Anything but this machine's own addresses needs a key.

@@ -81,6 +81,9 @@ const ROTATION: [&str; 6] = [
     "type",
 ];
 
+/// A description of rotation, with its name.
+type Rotation<'a> = (&'static str, &'a Map<String, Value>);
+
 /// The sizes that a configuration gives, nested (`text_config`) or flat.
 ///
 /// # Errors
@@ -201,7 +204,7 @@ impl Keys<'_> {
     }
 
     /// Descriptions of rotation, with their names.
-    fn rotations(&self) -> Result<Vec<(&'static str, &Map<String, Value>)>, Error> {
+    fn rotations(&self) -> Result<Vec<Rotation<'_>>, Error> {
         let mut all = Vec::new();
         for name in ROPE {
             let Some(value) = self.value(name) else { continue };
