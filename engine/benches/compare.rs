@@ -2,12 +2,16 @@
 //!
 //! Prints one line for each measurement: `dtype= test= ours= llama= ratio=`, in tokens per second, the median of the rounds.
 //! Tests are `pp512` (a prompt of 512 tokens), `tg16` (16 tokens one by one) and `tg16@8192` (the same behind 8,192 others). For
-//! decoding, `GB/s=` is what was read of weights, to be held against `bandwidth=`, which plain threads read in the same minute.
+//! decoding, `GB/s=` is what was read and written of weights, cache and states, to be held against `bandwidth=`, which plain
+//! threads read right after each round; `peak=` is the most memory of a test.
+//!
+//! Below each test, from one more round, what the stages of a forward pass cost: `dtype= test= stage= ms= share= GB/s=`.
 //!
 //! The model has the real 4B shape and random weights; it is made once in `target/bench` (8.4 GB). `engine/benches/llama.sh` puts
 //! llama.cpp and its files there; without them `llama=none`.
 //!
-//! Options: `--model DIR`, `--dtypes bf16,int8,int4`, `--tests pp512,tg16`, `--rounds 3`, `--threads N`, `--llama FOLDER`.
+//! Options: `--model DIR`, `--dtypes bf16,int8,int4`, `--tests pp512,tg16,tg16@512,tg16@2048,tg16@8192,tg16@32768`, `--rounds 3`,
+//! `--threads N`, `--llama FOLDER`. All of it takes hours, most of them at the largest depth.
 
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -16,10 +20,10 @@ mod random_model;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::backend::cpu::{Dtype, Isa, Model, Options};
-use engine::measure::{Growth, bandwidth, peak_bytes, per_second};
+use engine::measure::{Cost, Growth, bandwidth, peak_bytes, per_second, reset_peak};
 
 struct Arguments {
     model: PathBuf,
@@ -32,19 +36,15 @@ struct Arguments {
 
 fn main() -> Result<(), String> {
     let arguments = arguments()?;
-    random_model::make(&arguments.model)?;
-    println!(
-        "isa={:?} threads={} bandwidth={:.1} GB/s",
-        Isa::detect(),
-        arguments.n_threads,
-        bandwidth(arguments.n_threads) / 1e9
-    );
+    random_model::make(&arguments.model, &random_model::published())?;
+    println!("isa={:?} threads={}", Isa::detect(), arguments.n_threads);
     for name in &arguments.dtypes {
         let dtype: Dtype = name.parse().map_err(|error| format!("{error}"))?;
+        reset_peak();
         let begun = Instant::now();
         let options =
             Options { dtype: Some(dtype), n_threads: arguments.n_threads, isa: Isa::detect() };
-        let model = Model::load(&arguments.model, &options).map_err(|error| error.to_string())?;
+        let model = Model::load(&arguments.model, &options).map_err(|error| error.chain())?;
         println!(
             "dtype={name} test=load seconds={:.1} weights={:.2} GB peak={:.2} GB",
             begun.elapsed().as_secs_f64(),
@@ -54,7 +54,6 @@ fn main() -> Result<(), String> {
         for test in &arguments.tests {
             compare(&arguments, &model, name, &Test::parse(test)?)?;
         }
-        println!("dtype={name} test=peak bytes={:.2} GB", peak_gigabytes());
     }
     Ok(())
 }
@@ -66,7 +65,7 @@ fn arguments() -> Result<Arguments, String> {
         model: folder.join("random-4b"),
         llama: folder,
         dtypes: list("bf16,int8,int4"),
-        tests: list("pp512,tg16"),
+        tests: list("pp512,tg16,tg16@512,tg16@2048,tg16@8192,tg16@32768"),
         n_rounds: 3,
         n_threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
@@ -108,35 +107,66 @@ impl Test {
         };
         Ok(Self { name: name.to_owned(), is_prefill, n_tokens: number(n)?, depth: number(depth)? })
     }
+
+    fn run(&self, growth: &mut Growth<'_>) -> Duration {
+        if self.is_prefill { growth.prefill(self.n_tokens) } else { growth.decode(self.n_tokens) }
+    }
 }
 
 fn compare(arguments: &Arguments, model: &Model, dtype: &str, test: &Test) -> Result<(), String> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut bound) = (Vec::new(), Vec::new(), Vec::new());
+    reset_peak();
+    let mut growth = Growth::new(model);
+    growth.prefill(test.depth);
+    let start = growth.snapshot();
+    let bytes = growth.bytes_of_next_token() as f64;
+    let mut peak = 0.0_f64;
     for _ in 0..arguments.n_rounds {
-        ours.push(measure(model, test));
+        growth.back(&start);
+        ours.push(per_second(test.n_tokens, test.run(&mut growth)));
+        peak = peak.max(peak_gigabytes());
+        // What it reads is not the model's.
+        bound.push(bandwidth(arguments.n_threads) / 1e9);
+        reset_peak();
         theirs.extend(llama(arguments, dtype, test)?);
     }
     let (ours, theirs) = (median(&mut ours), median(&mut theirs));
-    let read = ours.map(|ours| ours * model.weight_bytes() as f64 / 1e9);
     let shown = |value: Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.2}"));
     let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-    let read = if test.is_prefill { String::new() } else { format!(" GB/s={}", shown(read)) };
+    let read = if test.is_prefill {
+        String::new()
+    } else {
+        let read = ours.map(|ours| ours * bytes / 1e9);
+        format!(" GB/s={} bandwidth={}", shown(read), shown(median(&mut bound)))
+    };
     println!(
-        "dtype={dtype} test={} ours={} llama={} ratio={}{read}",
+        "dtype={dtype} test={} ours={} llama={} ratio={}{read} peak={peak:.2}",
         test.name,
         shown(ours),
         shown(theirs),
         shown(ratio)
     );
+    growth.back(&start);
+    let n = test.n_tokens;
+    let costs = if test.is_prefill { growth.prefill_costs(n) } else { growth.decode_costs(n) };
+    show(dtype, test, &costs);
     Ok(())
 }
 
-/// Tokens per second of ours.
-fn measure(model: &Model, test: &Test) -> f64 {
-    let mut growth = Growth::new(model);
-    growth.prefill(test.depth);
-    let n = test.n_tokens;
-    per_second(n, if test.is_prefill { growth.prefill(n) } else { growth.decode(n) })
+/// One line for each stage: milliseconds of a forward pass, their share of it, and what was read and written.
+fn show(dtype: &str, test: &Test, costs: &[Cost]) {
+    let all: f64 = costs.iter().map(|cost| cost.time.as_secs_f64()).sum();
+    for Cost { stage, time, bytes } in costs {
+        let seconds = time.as_secs_f64();
+        println!(
+            "dtype={dtype} test={} stage={} ms={:.2} share={:.1}% GB/s={:.2}",
+            test.name,
+            stage.name(),
+            seconds * 1e3,
+            100.0 * seconds / all.max(1e-9),
+            *bytes as f64 / seconds.max(1e-9) / 1e9
+        );
+    }
 }
 
 /// Tokens per second of llama.cpp, if it is there.

@@ -56,7 +56,7 @@ fn main() -> Result<(), String> {
         spin();
     }
     let arguments = arguments()?;
-    random_model::make(&arguments.model)?;
+    random_model::make(&arguments.model, &random_model::published())?;
     let has_text = arguments.model.join("tokenizer.json").exists();
     let made = if has_text { None } else { Some(text_folder::make(&arguments.model)?) };
     let folder = made.as_ref().map_or(arguments.model.as_path(), |made| made.path());
@@ -67,8 +67,8 @@ fn main() -> Result<(), String> {
         memory_bytes: MEMORY_BYTES,
         ..Options::default()
     };
-    let n_ids = Shape::read(folder).map_err(|error| error.to_string())?.vocab;
-    let engine = Engine::open(folder, &options).map_err(|error| error.to_string())?;
+    let n_ids = Shape::read(folder).map_err(|error| error.chain())?.vocab;
+    let engine = Engine::open(folder, &options).map_err(|error| error.chain())?;
     println!("isa={:?} threads={}", Isa::detect(), arguments.n_threads);
     let bench = Bench { engine, arguments: &arguments, drawn: Drawn { state: 1, n_ids } };
     bench.run()

@@ -57,7 +57,7 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
-    let chain = |error: engine::Error| error.to_string();
+    let chain = |error: engine::Error| error.chain();
     let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
     let shape = Shape::read(&arguments.model).map_err(chain)?;
     let is_plain = Checkpoint::open(&arguments.model, &shape).map_err(chain)?.quantised().is_none();

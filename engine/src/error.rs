@@ -78,3 +78,30 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    /// What happened and why, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_tells_the_cause() {
+        let source = std::io::Error::other("a disk");
+        let error = Error::Read { file: "x".into(), source };
+        assert_eq!(error.chain(), "cannot read `x`: a disk");
+        assert_eq!(Error::Stopped.chain(), "cannot finish: it was stopped");
+    }
+}

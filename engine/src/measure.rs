@@ -5,10 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::cpu::{Model, Sequence, Step, Wanted};
+use crate::backend::cpu::{Model, Sequence, Snapshot, Stage, Step, Wanted};
 
-/// Tokens of a prompt that are computed in one batch, as [`Options`](crate::Options) has them.
-const CHUNK: usize = 512;
 /// Tokens are drawn among the first so many: any will do, because no kernel looks at a value.
 const IDS: usize = 100_000;
 
@@ -17,6 +15,17 @@ pub struct Growth<'a> {
     model: &'a Model,
     sequence: Sequence,
     n_drawn: usize,
+}
+
+/// What a stage cost in one forward pass, on average.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// The stage.
+    pub stage: Stage,
+    /// How long it took.
+    pub time: Duration,
+    /// Bytes that it read and wrote at least: each weight once, the keys and values at the end, the states there and back.
+    pub bytes: usize,
 }
 
 impl<'a> Growth<'a> {
@@ -30,9 +39,9 @@ impl<'a> Growth<'a> {
         self.sequence.n_tokens()
     }
 
-    /// Appends tokens as a prompt, in large batches.
+    /// Appends tokens as a prompt, in batches as an [`Engine`](crate::Engine) computes them.
     pub fn prefill(&mut self, n_tokens: usize) -> Duration {
-        self.append(n_tokens, CHUNK)
+        self.append(n_tokens, crate::Options::default().prefill_tokens)
     }
 
     /// Appends tokens as an answer, one by one.
@@ -44,7 +53,44 @@ impl<'a> Growth<'a> {
     /// states there and back.
     pub fn bytes_of_next_token(&self) -> usize {
         let sequence = &self.sequence;
-        self.model.bytes_of_token() + sequence.cache_bytes() + 2 * sequence.state_bytes()
+        self.model.bytes_of_token() + sequence.live_cache_bytes() + 2 * sequence.state_bytes()
+    }
+
+    /// A place to come back to.
+    pub fn snapshot(&self) -> Snapshot {
+        self.sequence.snapshot()
+    }
+
+    /// Goes back to a place, and takes other tokens from there.
+    pub fn back(&mut self, snapshot: &Snapshot) {
+        self.sequence.restore(snapshot, self.model.shape());
+    }
+
+    /// What each stage costs in a prompt, in large batches.
+    pub fn prefill_costs(&mut self, n_tokens: usize) -> Vec<Cost> {
+        self.costs(n_tokens, crate::Options::default().prefill_tokens)
+    }
+
+    /// What each stage costs in an answer, token by token.
+    pub fn decode_costs(&mut self, n_tokens: usize) -> Vec<Cost> {
+        self.costs(n_tokens, 1)
+    }
+
+    fn costs(&mut self, n_tokens: usize, n_batch: usize) -> Vec<Cost> {
+        let model = self.model;
+        let times = model.time_stages(|| {
+            self.append(n_tokens, n_batch);
+        });
+        let n_passes = u32::try_from(n_tokens.div_ceil(n_batch)).unwrap_or(u32::MAX).max(1);
+        let cost = |(stage, time): (Stage, Duration)| {
+            let moved = match stage {
+                Stage::Delta => 2 * self.sequence.state_bytes(),
+                Stage::Attention => self.sequence.live_cache_bytes(),
+                Stage::Projections | Stage::Mlp | Stage::Norms | Stage::Head => 0,
+            };
+            Cost { stage, time: time / n_passes, bytes: model.bytes_of_stage(stage) + moved }
+        };
+        times.map(cost).to_vec()
     }
 
     fn append(&mut self, n_tokens: usize, n_batch: usize) -> Duration {
@@ -62,17 +108,20 @@ impl<'a> Growth<'a> {
     }
 }
 
-/// Bytes per second that plain threads read: the best of five passes over 1 GiB, which is more than caches hold.
+/// Bytes per second that plain threads read: the best of five passes over 1 GiB, which is more than caches hold. There are no more
+/// threads than the machine runs at once.
 ///
 /// # Panics
 /// There is no memory for it, or there are no threads.
 pub fn bandwidth(n_threads: usize) -> f64 {
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let n_threads = n_threads.clamp(1, most);
     let values = vec![1_u64; 1 << 27];
     let pass = || {
         let begun = Instant::now();
         let sum: u64 = std::thread::scope(|scope| {
             let threads: Vec<_> = values
-                .chunks(values.len().div_ceil(n_threads.max(1)))
+                .chunks(values.len().div_ceil(n_threads))
                 .map(|part| scope.spawn(move || part.iter().fold(0, |sum: u64, x| sum ^ x)))
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
@@ -125,6 +174,29 @@ mod tests {
         assert_eq!(growth.n_tokens(), 703);
         assert!(growth.bytes_of_next_token() > empty, "keys and values count");
         assert_eq!(growth.prefill(0).as_millis(), 0);
+        let place = growth.snapshot();
+        growth.decode(2);
+        growth.back(&place);
+        assert_eq!(growth.n_tokens(), 703);
+    }
+
+    #[test]
+    fn stages_take_the_time_and_read_the_bytes_of_a_forward_pass() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny0");
+        let options = Options { dtype: Some(Dtype::Bf16), n_threads: 1, isa: Isa::detect() };
+        let model = Model::load(&folder, &options).expect("the fixture is in order");
+        let mut growth = Growth::new(&model);
+        growth.prefill(100);
+        let begun = Instant::now();
+        let costs = growth.decode_costs(20);
+        let all = begun.elapsed();
+        assert_eq!(costs.iter().map(|cost| cost.stage).collect::<Vec<_>>(), Stage::ALL);
+        assert!(costs.iter().all(|cost| cost.time > Duration::ZERO), "{costs:?}");
+        assert!(costs.iter().map(|cost| 20 * cost.time).sum::<Duration>() <= all, "{costs:?}");
+        let bytes: usize = costs.iter().map(|cost| cost.bytes).sum();
+        assert_eq!(bytes, growth.bytes_of_next_token());
+        assert!(model.time_stages(|| ()).iter().all(|(_, time)| time.is_zero()));
+        assert_eq!(growth.prefill_costs(40).len(), Stage::ALL.len());
     }
 
     #[test]

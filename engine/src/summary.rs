@@ -4,12 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::backend::cpu::state_bytes_of;
 use crate::{Checkpoint, Error, Mixer, Shape};
 
 /// Bytes of a cached key or value, BF16.
 const CACHED_BYTES: u64 = 2;
-/// Bytes of a value of the recurrent state, f32.
-const STATE_BYTES: u64 = 4;
 
 /// The figures of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,6 +29,8 @@ pub struct Summary {
     pub dtype: &'static str,
     /// Bytes of its weights as they lie on the disk.
     pub weight_bytes: u64,
+    /// Bytes of its weights in memory, unless a dtype is asked for.
+    pub loaded_bytes: u64,
     /// Bytes of keys and values for each token of context, BF16.
     pub cache_bytes_per_token: u64,
     /// Bytes of the recurrent states of one sequence, whatever its length.
@@ -45,10 +46,6 @@ impl Summary {
         let shape = Shape::read(folder)?;
         let totals = Checkpoint::open(folder, &shape)?.totals(&shape)?;
         let attention_layers = shape.count(Mixer::Attention);
-        let delta_layers = shape.count(Mixer::Delta) as u64;
-        let delta = &shape.delta;
-        let state = (delta.n_value_heads * delta.key_head * delta.value_head) as u64 * STATE_BYTES;
-        let window = ((delta.taps - 1) * delta.channels()) as u64 * CACHED_BYTES;
         Ok(Self {
             layers: shape.layers.len(),
             attention_layers,
@@ -58,18 +55,20 @@ impl Summary {
             parameters: totals.n_parameters,
             dtype: totals.dtype,
             weight_bytes: totals.bytes,
+            loaded_bytes: totals.loaded_bytes,
             cache_bytes_per_token: 2
                 * attention_layers as u64
                 * shape.attention.keys() as u64
                 * CACHED_BYTES,
-            state_bytes: delta_layers * (state + window),
+            state_bytes: state_bytes_of(&shape),
         })
     }
 
-    /// Bytes for one sequence of this many tokens: weights, cache and states, without workspace.
+    /// Bytes for one sequence of this many tokens: weights, cache and states, without workspace. As many as can be counted, if
+    /// there are more.
     pub fn bytes_at(&self, context_tokens: u64) -> u64 {
-        let cache_bytes = self.cache_bytes_per_token.saturating_mul(context_tokens);
-        cache_bytes.saturating_add(self.weight_bytes + self.state_bytes)
+        let cache = self.cache_bytes_per_token.saturating_mul(context_tokens);
+        self.loaded_bytes.saturating_add(self.state_bytes).saturating_add(cache)
     }
 
     /// The figures for a person.
@@ -84,6 +83,7 @@ impl Summary {
             row("parameters", self.parameters.to_string()),
             row("dtype", self.dtype.to_owned()),
             row("weights", bytes(self.weight_bytes)),
+            row("weights in memory", bytes(self.loaded_bytes)),
             row("cache for each token", bytes(self.cache_bytes_per_token)),
             row("states of a sequence", bytes(self.state_bytes)),
             row(
@@ -109,6 +109,7 @@ fn bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu;
 
     /// Figures of the specification of the 4B model.
     #[test]
@@ -122,17 +123,31 @@ mod tests {
             parameters: 4_205_751_296,
             dtype: "bf16",
             weight_bytes: 8_411_510_272,
+            loaded_bytes: 8_413_425_664,
             cache_bytes_per_token: 32_768,
-            state_bytes: 50_331_648 + 1_179_648,
+            state_bytes: 50_331_648 + 2_359_296,
         };
-        assert_eq!(summary.bytes_at(131_072), 12_757_988_864);
+        assert_eq!(summary.bytes_at(131_072), 8_413_425_664 + 52_690_944 + 4_294_967_296);
         assert_eq!(summary.bytes_at(u64::MAX), u64::MAX);
         assert!(
             summary
                 .text(131_072)
-                .contains("memory at 131072 tokens     11.88 GiB (12757988864 bytes)"),
+                .contains("memory at 131072 tokens     11.88 GiB (12761083904 bytes)"),
             "{}",
             summary.text(131_072)
         );
+    }
+    #[test]
+    fn weights_in_memory_are_those_of_the_loaded_model() {
+        let folder = crate::tiny::folder();
+        let summary = Summary::read(folder.path()).unwrap();
+        assert_eq!((summary.dtype, summary.weight_bytes), ("f32", 4 * summary.parameters));
+        let options = cpu::Options { dtype: None, n_threads: 1, isa: cpu::Isa::detect() };
+        let model = cpu::Model::load(folder.path(), &options).unwrap();
+        // Beside the large weights, of which the model tells, there are norms, taps and rates in f32.
+        let large = model.weight_bytes() as u64;
+        let small = 4 * (summary.parameters - large / 2);
+        assert_eq!(summary.loaded_bytes, large + small);
+        assert_eq!(summary.state_bytes, model.sequence().state_bytes() as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! A folder with the shape of the published 4B model and random weights, for measuring.
+//! A folder with random weights for measuring, of the published 4B model's shape or another.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -10,18 +10,18 @@ use serde_json::{Map, Value, json};
 /// Values that are drawn; tensors begin at different ones.
 const N_DRAWN: usize = 1 << 22;
 
-/// Makes the folder unless it is there.
+/// Makes the folder with a configuration unless it is there.
 ///
 /// # Errors
 /// Says which file cannot be written.
-pub(crate) fn make(folder: &Path) -> Result<(), String> {
+pub(crate) fn make(folder: &Path, config: &Value) -> Result<(), String> {
     if folder.join("model.safetensors").exists() {
         return Ok(());
     }
     let failed = |error: std::io::Error| format!("cannot make `{}`: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
-    std::fs::write(folder.join("config.json"), config().to_string()).map_err(failed)?;
-    let shape = Shape::read(folder).map_err(|error| error.to_string())?;
+    std::fs::write(folder.join("config.json"), config.to_string()).map_err(failed)?;
+    let shape = Shape::read(folder).map_err(|error| error.chain())?;
     let tensors: Vec<(String, usize, Vec<usize>)> = expected(&shape)
         .into_iter()
         .map(|tensor| {
@@ -75,7 +75,7 @@ fn drawn() -> Vec<u8> {
 }
 
 /// The published sizes.
-fn config() -> Value {
+pub(crate) fn published() -> Value {
     json!({
         "model_type": "qwen3_5_text",
         "hidden_size": 2560,

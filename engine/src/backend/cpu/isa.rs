@@ -82,7 +82,8 @@ impl Isa {
         match self {
             Self::Portable => kernel.run::<Plain>(),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` other than `Portable` comes from `detect` or `available`, so the processor has it.
+            // SAFETY: kernels run with the `Isa` of a `Machine`, which takes none but those that `available` has found here;
+            // tests take theirs from there, too.
             Self::Avx2 => unsafe { x86::avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.

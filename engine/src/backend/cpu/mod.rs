@@ -21,9 +21,11 @@ mod quantise;
 mod rows;
 mod scratch;
 mod sequence;
+mod stages;
 mod values;
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::checkpoint::{Checkpoint, expected};
 use crate::{Error, Shape};
@@ -35,7 +37,10 @@ pub(crate) use load::Quantiser;
 pub(crate) use matrix::PANEL;
 pub use matrix::{Dtype, GROUP, Matrix, UnknownDtype};
 pub use pool::Pool;
+pub(crate) use sequence::state_bytes_of;
 pub use sequence::{Sequence, Snapshot};
+use stages::Clock;
+pub use stages::Stage;
 
 /// How a model is loaded and run.
 #[derive(Debug, Clone)]
@@ -53,6 +58,7 @@ pub struct Model {
     shape: Shape,
     dtype: Dtype,
     machine: Machine,
+    clock: Clock,
     embedding: Matrix,
     layers: Vec<Layer>,
     norm: Vec<f32>,
@@ -64,7 +70,7 @@ pub struct Model {
 pub struct Step<'a> {
     /// The sequence.
     pub sequence: &'a mut Sequence,
-    /// The tokens, at least one.
+    /// The tokens; none leave the sequence as it is.
     pub ids: &'a [u32],
     /// After which of them the logits are wanted.
     pub logits: Wanted,
@@ -112,7 +118,7 @@ impl Model {
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = load.norm()?;
         let head = if shape.is_tied { None } else { Some(load.matrix()?) };
-        Ok(Self { dtype, embedding, layers, norm, head, shape, machine })
+        Ok(Self { dtype, embedding, layers, norm, head, shape, machine, clock: Clock::default() })
     }
 
     /// The sizes.
@@ -131,6 +137,23 @@ impl Model {
     pub fn bytes_of_token(&self) -> usize {
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         self.layers.iter().map(Layer::bytes).sum::<usize>() + head.bytes()
+    }
+
+    /// Bytes of the large weights that a stage reads in a forward pass, each once.
+    pub fn bytes_of_stage(&self, stage: Stage) -> usize {
+        let of_layers = |bytes: fn(&Layer) -> usize| self.layers.iter().map(bytes).sum();
+        match stage {
+            Stage::Projections => of_layers(Layer::projection_bytes),
+            Stage::Mlp => of_layers(Layer::mlp_bytes),
+            Stage::Head => self.head.as_ref().unwrap_or(&self.embedding).bytes(),
+            Stage::Delta | Stage::Attention | Stage::Norms => 0,
+        }
+    }
+
+    /// How long each stage takes in all forward passes of some work, which must not do this itself.
+    pub fn time_stages(&self, work: impl FnOnce()) -> [(Stage, Duration); Stage::ALL.len()] {
+        let times = self.clock.during(work);
+        std::array::from_fn(|at| (Stage::ALL[at], times[at]))
     }
 
     /// A sequence without tokens.
@@ -153,7 +176,10 @@ impl Model {
             x.resize(from + hidden, 0.0);
             self.embedding.row(at, &mut x[from..]);
         }
-        let mut batch = Batch::new(&self.shape, &self.machine, steps);
+        if x.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut batch = Batch::new(&self.shape, &self.machine, &self.clock, steps);
         for (at, layer) in self.layers.iter().enumerate() {
             layer.forward(&mut batch, at, &mut x);
         }
@@ -162,7 +188,7 @@ impl Model {
         for step in steps {
             step.sequence.n_tokens += step.ids.len();
         }
-        Ok(self.logits(&rows))
+        Ok(self.clock.time(Stage::Head, || self.logits(&rows)))
     }
 
     fn logits(&self, rows: &[f32]) -> Vec<f32> {

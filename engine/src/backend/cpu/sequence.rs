@@ -4,7 +4,7 @@
 //! [`Snapshot`] of its states was taken.
 
 use super::attention::Cache;
-use super::delta::Memory;
+use super::delta::{Memory, Widths};
 use super::matrix::Dtype;
 use crate::{Mixer, Shape};
 
@@ -30,6 +30,16 @@ pub struct Snapshot {
     n_tokens: usize,
     /// One for each layer that has a state.
     memories: Vec<Memory>,
+}
+
+/// Bytes of the states of a sequence of a model, without one at hand: what [`Sequence::state_bytes`] will say. Head widths are
+/// padded to whole registers.
+pub(crate) fn state_bytes_of(shape: &Shape) -> u64 {
+    let sizes = &shape.delta;
+    let value = sizes.value_head.next_multiple_of(16);
+    let window = (sizes.taps - 1) * sizes.n_key_heads * Widths::new(sizes).channels();
+    let state = sizes.n_value_heads * sizes.key_head * value;
+    ((window + state) * size_of::<f32>()) as u64 * shape.count(Mixer::Delta) as u64
 }
 
 impl Snapshot {
@@ -67,6 +77,16 @@ impl Sequence {
         let bytes = |layer: &Layer| match layer {
             Layer::Exact(heads) => heads.iter().map(Cache::bytes).sum(),
             Layer::Attention(heads) => heads.iter().map(Cache::bytes).sum(),
+            Layer::Delta(_) => 0,
+        };
+        self.layers.iter().map(bytes).sum()
+    }
+
+    /// Bytes of its keys and values alone: what the next token reads.
+    pub fn live_cache_bytes(&self) -> usize {
+        let bytes = |layer: &Layer| match layer {
+            Layer::Exact(heads) => heads.iter().map(Cache::live_bytes).sum(),
+            Layer::Attention(heads) => heads.iter().map(Cache::live_bytes).sum(),
             Layer::Delta(_) => 0,
         };
         self.layers.iter().map(bytes).sum()
@@ -188,6 +208,20 @@ mod tests {
     use super::super::{Isa, Model, Options, Step, Wanted};
     use super::*;
     use crate::tiny;
+
+    #[test]
+    fn the_states_of_a_sequence_have_the_bytes_that_are_told_before() {
+        let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let mut shape = Shape::read(&fixtures.join("tiny0")).unwrap();
+        let widths = [(16, 24, 2, 4, 4), (128, 128, 16, 32, 4), (20, 7, 3, 3, 2), (1, 1, 1, 1, 1)];
+        for (key, value, n_keys, n_values, taps) in widths {
+            (shape.delta.key_head, shape.delta.value_head) = (key, value);
+            (shape.delta.n_key_heads, shape.delta.n_value_heads) = (n_keys, n_values);
+            shape.delta.taps = taps;
+            let sequence = Sequence::new(&shape, Dtype::Bf16);
+            assert_eq!(sequence.state_bytes() as u64, state_bytes_of(&shape), "{key} {value}");
+        }
+    }
 
     /// Where the states of a sequence or a snapshot lie.
     fn places<'a>(memories: impl Iterator<Item = &'a Memory>) -> Vec<usize> {

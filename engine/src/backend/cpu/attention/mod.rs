@@ -7,12 +7,14 @@
 //! Source of the equations: the published Qwen3.5 model as transformers 5.24 computes it.
 
 pub(super) mod read;
+mod share;
 
 use super::isa::{Isa, Kernel, Lanes};
 use super::ops;
 use super::out::Out;
 use super::rows::Element;
 use crate::AttentionShape;
+pub(super) use share::{Part, Reads};
 
 /// Tokens of a tile of keys.
 pub(super) const KEYS: usize = 16;
@@ -83,8 +85,8 @@ impl<E: Element> Cache<E> {
 
     fn append(&mut self, key: &[f32], value: &[f32]) {
         let (n_keys, n_values) = lengths(self.n_tokens + 1, key.len());
-        self.keys.resize(n_keys, Pairs([E::default(); 32]));
-        self.values.resize(n_values, Pairs([E::default(); 32]));
+        grow(&mut self.keys, n_keys);
+        grow(&mut self.values, n_values);
         let tile = self.n_tokens / KEYS * key.len().div_ceil(2);
         for (dimension, key) in key.iter().enumerate() {
             let lane = E::place(self.n_tokens % KEYS, dimension % 2);
@@ -115,8 +117,14 @@ impl<E: Element> Cache<E> {
         Self { keys, values, n_tokens }
     }
 
+    /// As allocated.
     pub(super) fn bytes(&self) -> usize {
         (self.keys.capacity() + self.values.capacity()) * size_of::<Pairs<E>>()
+    }
+
+    /// Of what lies there.
+    pub(super) fn live_bytes(&self) -> usize {
+        (self.keys.len() + self.values.len()) * size_of::<Pairs<E>>()
     }
 
     /// Keys and values, each [tokens, head].
@@ -133,6 +141,16 @@ impl<E: Element> Cache<E> {
         }
         (keys, values)
     }
+}
+
+/// Fills up with zeros. Room is made in steps of an eighth: what a vector takes of itself, twice as much, would count against the
+/// memory that others may use.
+fn grow<E: Element>(pairs: &mut Vec<Pairs<E>>, n: usize) {
+    if n > pairs.capacity() {
+        let room = n.max(pairs.len() + pairs.len() / 8);
+        pairs.reserve_exact(room - pairs.len());
+    }
+    pairs.resize(n, Pairs([E::default(); 32]));
 }
 
 /// Entries of keys and of values for so many tokens.

@@ -1,11 +1,13 @@
 //! Softmax over the keys and values of a cache.
 //!
-//! It goes over blocks of [`BLOCK`] tokens that begin at multiples of it. Every block is computed by itself, then the blocks are
-//! put together in order (Milakov and Gimelshein, 2018), whether one thread does it all or several share a long context: a
-//! token's result is the same in every batch.
+//! It goes over blocks of [`BLOCK`] tokens that begin at multiples of it. Every block is computed by itself, then neighbours are put
+//! together (Milakov and Gimelshein, 2018) two by two, four by four and so on: a [`Tree`] that depends on the numbers of the blocks
+//! alone, whether one thread does it all or several share a long context. A token's result is the same in every batch.
 //!
 //! Where there are matrix tiles, queries and the weights of a block are rounded to BF16, as the reference does in BF16, and
 //! several tokens share what is read. Elsewhere a token is read by itself, in f32.
+
+use std::ops::Range;
 
 use super::{Cache, KEYS, Pairs, VALUES};
 use crate::backend::cpu::isa::{Isa, Kernel, Lanes};
@@ -91,14 +93,58 @@ impl<E: Element> Read<'_, E> {
 
     /// Reads all blocks.
     pub(in crate::backend::cpu) fn all(&self, isa: Isa) -> Part {
-        let mut whole = Part::new(self.n_rows(), self.head);
-        self.block(isa, 0, &mut whole);
-        let mut part = Part::new(self.n_rows(), self.head);
-        for block in 1..self.n_blocks() {
+        self.blocks(isa, 0..self.n_blocks())
+    }
+
+    /// Reads some blocks that are a branch of the tree: the first is a multiple of a power of two, and they are so many or
+    /// end with the last.
+    pub(in crate::backend::cpu) fn blocks(&self, isa: Isa, blocks: Range<usize>) -> Part {
+        let mut tree = Tree::default();
+        for block in blocks {
+            let room = tree.spare.pop();
+            let mut part = room.unwrap_or_else(|| Part::new(self.n_rows(), self.head));
             self.block(isa, block, &mut part);
-            whole.merge(isa, &part);
+            tree.push(isa, part);
         }
-        whole
+        tree.root(isa)
+    }
+}
+
+/// Puts neighbours together, in pairs of equal size as long as there are any.
+#[derive(Default)]
+pub(in crate::backend::cpu) struct Tree {
+    /// Of falling sizes, each twice the next or more.
+    branches: Vec<Part>,
+    n_leaves: usize,
+    /// Room of parts that were put into others.
+    spare: Vec<Part>,
+}
+
+impl Tree {
+    pub(in crate::backend::cpu) fn push(&mut self, isa: Isa, part: Part) {
+        self.branches.push(part);
+        self.n_leaves += 1;
+        for _ in 0..self.n_leaves.trailing_zeros() {
+            self.join(isa);
+        }
+    }
+
+    /// All of it; what has no neighbour of its size goes to the smaller one.
+    ///
+    /// # Panics
+    /// There is nothing.
+    pub(in crate::backend::cpu) fn root(mut self, isa: Isa) -> Part {
+        while self.branches.len() > 1 {
+            self.join(isa);
+        }
+        self.branches.pop().expect("a token sees itself")
+    }
+
+    fn join(&mut self, isa: Isa) {
+        if let (Some(later), Some(earlier)) = (self.branches.pop(), self.branches.last_mut()) {
+            earlier.merge(isa, &later);
+            self.spare.push(later);
+        }
     }
 }
 
@@ -116,6 +162,10 @@ impl Part {
     pub(in crate::backend::cpu) fn merge(&mut self, isa: Isa, later: &Self) {
         let head = self.mixed.len() / self.sum.len();
         for row in 0..self.sum.len() {
+            // Behind what the row sees: nothing, and no number to compare with.
+            if later.largest[row] == f32::NEG_INFINITY {
+                continue;
+            }
             let largest = self.largest[row].max(later.largest[row]);
             let (old, new) =
                 ((self.largest[row] - largest).exp(), (later.largest[row] - largest).exp());

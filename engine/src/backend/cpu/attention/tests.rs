@@ -94,6 +94,23 @@ fn a_read_is_the_softmax_and_the_same_alone_and_together() {
 }
 
 #[test]
+fn a_cache_takes_little_more_memory_than_what_lies_in_it() {
+    let mut cache = Cache::<u16>::new();
+    let mut n_moved = 0;
+    for n_tokens in 1..=4000 {
+        let before = cache.bytes();
+        cache.append(&[1.0; 32], &[1.0; 32]);
+        n_moved += usize::from(cache.bytes() > before);
+        // Keys of 16 tokens and values of 32 are the least.
+        let needed = n_tokens * 32 * 2 * 2;
+        assert!(cache.live_bytes() >= needed && cache.live_bytes() <= needed + 48 * 64);
+        assert!(cache.bytes() <= cache.live_bytes() + cache.live_bytes() / 8 + 64);
+    }
+    // It grows by a part of itself, so seldom.
+    assert!(n_moved < 100, "{n_moved}");
+}
+
+#[test]
 fn what_was_cut_off_leaves_nothing() {
     let mut cache = Cache::<u16>::new();
     let append =
