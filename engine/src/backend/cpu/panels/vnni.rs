@@ -7,10 +7,11 @@ use super::{GROUP, PANEL, Packing, Work};
 use crate::backend::cpu::codes::TOGETHER;
 use crate::backend::cpu::matrix::Line;
 
-/// Panels that a single row meets together: their weights are used once, and memory is fastest read at some places in turn.
-const MANY_PANELS: usize = 4;
-/// Bytes from a weight that is used for a single row to one that is fetched.
-const AHEAD: usize = 1024;
+/// Bytes from a code that is used for a single row to one that is fetched. With it and the one below, two threads read
+/// codes of four bits a fifth faster on Zen 5 than without.
+const AHEAD: usize = 6144;
+/// The same for scales.
+const SCALES_AHEAD: usize = 512;
 /// Bytes of rows that stay in the second-level cache while weights pass by.
 const BLOCK_BYTES: usize = 384 << 10;
 /// Panels of a tile of many rows.
@@ -31,24 +32,51 @@ pub(super) unsafe fn compute(work: Work<'_>, packing: Packing, panels: Range<usi
     }
 }
 
+/// The weights are read in the order in which they lie, from panel to panel, as memory is fastest like this. The products of a
+/// group are added up in four registers, which do not wait for each other.
+///
 /// # Safety
 /// As for [`compute`]; there is one row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn one_row<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
-    let mut panel = panels.start;
-    while panel < panels.end {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if panel + MANY_PANELS <= panels.end {
-                tile::<NIBBLES, 1, MANY_PANELS>(work, 0, panel);
-                panel += MANY_PANELS;
-            } else {
-                tile::<NIBBLES, 1, 1>(work, 0, panel);
-                panel += 1;
+    for panel in panels {
+        let mut sums = _mm512_setzero_ps();
+        for group in 0..work.n_groups {
+            let scales_of_group = work.weights.scales[panel * work.n_groups + group].as_ptr();
+            fetch(scales_of_group.cast(), SCALES_AHEAD);
+            let codes = &raw const work.x.codes[group];
+            let lines = work.lines(panel, group, packing::<NIBBLES>());
+            let mut whole = [_mm512_setzero_si512(); 4];
+            for step in 0..packing::<NIBBLES>().n_lines() {
+                let line = &raw const lines[step];
+                fetch(line.cast(), AHEAD);
+                // SAFETY: a line, and the codes of a row.
+                unsafe {
+                    let parts = split::<NIBBLES>(line);
+                    for half in 0..1 + usize::from(NIBBLES) {
+                        let step = if NIBBLES { 2 * step + half } else { step };
+                        let x = four(codes, 0, step);
+                        whole[step % 4] = _mm512_dpbusd_epi32(whole[step % 4], parts[half], x);
+                    }
+                }
             }
+            let [a, b, c, d] = whole;
+            let whole = _mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_add_epi32(c, d));
+            let whole = _mm512_sub_epi32(whole, offset::<NIBBLES>(work.x.sums[group]));
+            let scale = _mm512_set1_ps(work.x.scales[group]);
+            sums = add(sums, whole, scales(work, panel, group), scale);
         }
+        // SAFETY: the caller's promise.
+        unsafe { store(work, 0, panel, sums) };
     }
+}
+
+/// Fetches what will be used soon; behind the end of a table nothing happens.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn fetch(from: *const i8, ahead: usize) {
+    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead));
 }
 
 /// # Safety
@@ -121,10 +149,6 @@ unsafe fn tile<const NIBBLES: bool, const H: usize, const W: usize>(
         for step in 0..packing::<NIBBLES>().n_lines() {
             let mut parts = [[_mm512_setzero_si512(); 2]; W];
             for of in 0..W {
-                if H == 1 {
-                    let line = lines[of].wrapping_add(step).cast::<i8>();
-                    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD));
-                }
                 // SAFETY: a line of the group.
                 parts[of] = unsafe { split::<NIBBLES>(lines[of].add(step)) };
             }
