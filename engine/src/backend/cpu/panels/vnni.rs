@@ -15,7 +15,7 @@ const SCALES_AHEAD: usize = 512;
 /// Bytes of rows that stay in the second-level cache while weights pass by.
 const BLOCK_BYTES: usize = 384 << 10;
 /// Panels of a tile of many rows.
-const WIDE: usize = 2;
+const WIDE: usize = 4;
 
 /// # Safety
 /// The processor has AVX-512 VNNI, and nobody else holds these columns.
@@ -90,10 +90,12 @@ unsafe fn many_rows<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
         for panel in panels.clone().step_by(WIDE) {
             // SAFETY: the caller's promise.
             unsafe {
-                if panel + 1 < panels.end {
+                if panel + WIDE <= panels.end {
                     down::<NIBBLES, WIDE>(work, rows.clone(), panel);
                 } else {
-                    down::<NIBBLES, 1>(work, rows.clone(), panel);
+                    for panel in panel..panels.end {
+                        down::<NIBBLES, 1>(work, rows.clone(), panel);
+                    }
                 }
             }
         }
@@ -116,7 +118,6 @@ unsafe fn down<const NIBBLES: bool, const W: usize>(
         // SAFETY: the caller's promise.
         row += unsafe {
             match rows.end - row {
-                8.. => tile::<NIBBLES, 8, W>(work, row, panel),
                 4.. => tile::<NIBBLES, 4, W>(work, row, panel),
                 2.. => tile::<NIBBLES, 2, W>(work, row, panel),
                 _ => tile::<NIBBLES, 1, W>(work, row, panel),
