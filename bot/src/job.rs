@@ -275,6 +275,8 @@ impl fmt::Display for Outcome {
 pub enum NoFix {
     /// The workspace equals the base commit.
     NoChange,
+    /// The session ended in a tool call that the model broke, with no change.
+    BrokenCall,
     /// The budget of turns, tokens or time ran out with no change.
     Budget,
 }

@@ -266,6 +266,7 @@ impl Worked {
     pub fn no_fix(&self) -> NoFix {
         match self.ended.reason {
             Reason::Finished => NoFix::NoChange,
+            Reason::BrokenCall => NoFix::BrokenCall,
             Reason::TurnCut | Reason::Turns | Reason::Context | Reason::Time => NoFix::Budget,
         }
     }

@@ -1,8 +1,10 @@
 //! The engine: one thread that owns a model and turns queries into streams of events.
 //!
 //! Turns decode together as one batch, and what a turn leaves in the model stays, so that the next turn of its conversation
-//! computes only what was added. A turn's tokens depend on its prompt, sampling and seed alone: not on what runs beside it,
-//! on what was cached, or on drafts. Prompts are made on the caller's thread; events are handed out on the engine's.
+//! computes only what was added. A turn's tokens depend on the tokens of its prompt, its sampling and its seed alone: not on
+//! what runs beside it, on what was cached, or on drafts. The tokens of a conversation's prompt depend on more: a turn that
+//! this engine wrote and still remembers goes in as it wrote it, which an engine that never saw it spells as the template
+//! does. Raw texts and ids are the same everywhere. Prompts are made on the caller's thread; events are handed out on the engine's.
 
 mod output;
 mod running;

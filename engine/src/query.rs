@@ -111,7 +111,7 @@ pub struct Candidate {
 pub struct Finished {
     /// The whole turn, with usage.
     pub reply: Reply,
-    /// The seed that draws the same turn again.
+    /// The seed that draws the same turn again behind the same tokens of a prompt.
     pub seed: u64,
     /// Where the time went.
     pub timings: Timings,

@@ -85,7 +85,7 @@ pub struct Sampling {
     /// Divides the logit of every token that stands in the conversation, or multiplies it where it is negative; 1 is
     /// nothing.
     pub repetition_penalty: f32,
-    /// Makes the drawing repeatable; drawn anew for each turn where it is none.
+    /// Makes the drawing repeatable behind the same tokens of a prompt; drawn anew for each turn where it is none.
     pub seed: Option<u64>,
     /// Tokens at most in this turn, reasoning included.
     pub max_tokens: u32,

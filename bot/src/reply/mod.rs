@@ -117,6 +117,10 @@ pub fn no_fix(why: NoFix) -> End {
             "I looked, and ended without a change to propose.",
             "A more exact description, a failing test or the file's name in the issue often helps.",
         ),
+        NoFix::BrokenCall => (
+            "My model broke off in the middle of a tool call before I had a change to propose.",
+            "Another try often gets further.",
+        ),
         NoFix::Budget => (
             "I used up my budget for this issue before I had a change to propose.",
             "A smaller issue often works: split this one, or name the file where the problem is.",

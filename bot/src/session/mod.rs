@@ -1,8 +1,8 @@
 //! A session: the model and its five tools, turn by turn, until it ends by itself or a budget does.
 //!
 //! The rules are those that the model was trained with: two messages begin it, a turn without a call ends it, a turn cut
-//! by length ends it and its calls are not run, calls run in order, and reasoning is sent back. The session does not
-//! judge what the model did.
+//! by length or broken inside of a call ends it and its calls are not run, calls run in order, and reasoning is sent
+//! back. The session does not judge what the model did.
 
 mod profile;
 #[cfg(test)]
@@ -13,6 +13,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use engine::parse::is_broken_call;
 use engine::{Message, Reply, Request, Sampling, Stop, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,8 @@ pub struct Ended {
 pub enum Reason {
     /// The model made no further call.
     Finished,
+    /// The model ended its turn inside of a call, or wrote what is none: it was not done, and nothing was run.
+    BrokenCall,
     /// A turn reached its tokens and was cut.
     TurnCut,
     /// The turns were used up.
@@ -115,6 +118,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Finished => "the model was done",
+            Self::BrokenCall => "the last tool call was broken",
             Self::TurnCut => "a turn reached its token limit",
             Self::Turns => "the turns were used up",
             Self::Context => "the context was full",
@@ -229,7 +233,8 @@ impl<'a> Session<'a> {
                 return Ok(Reason::TurnCut);
             }
             if reply.calls.is_empty() {
-                return Ok(Reason::Finished);
+                let is_broken = is_broken_call(&reply.content);
+                return Ok(if is_broken { Reason::BrokenCall } else { Reason::Finished });
             }
             let mut n_observed_bytes = 0;
             for call in &reply.calls {

@@ -166,6 +166,25 @@ async fn every_budget_ends_the_session_by_its_name() {
 }
 
 #[tokio::test]
+async fn a_turn_whose_call_is_broken_is_not_the_end_of_the_work() {
+    let says = |content: &str| {
+        let mut turn = reply(&[], Stop::End, 10).unwrap();
+        turn.content = content.into();
+        Ok(turn)
+    };
+    for (content, reason) in [
+        ("Let me write.\n\n<tool_call>\n<function=Write>\n<parameter=content>\nx", Reason::BrokenCall),
+        ("<function=Write>\n<parameter=content>\nx", Reason::BrokenCall),
+        ("The mark `<tool_call>` is read.", Reason::Finished),
+    ] {
+        let turns = vec![reply(&["Read"], Stop::End, 10), says(content)];
+        let ran = session(turns, Echo { is_broken: false }, settings()).await;
+        let ended = ran.ended.unwrap();
+        assert_eq!((ended.reason, ended.calls), (reason, 1), "{content}");
+    }
+}
+
+#[tokio::test]
 async fn a_failing_sandbox_or_model_ends_the_session_as_an_error() {
     let ran =
         session(vec![reply(&["Bash"], Stop::End, 10)], Echo { is_broken: true }, settings()).await;

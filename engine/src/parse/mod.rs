@@ -210,7 +210,10 @@ impl<'a> Parser<'a> {
         match call::parse(&body, &self.tools) {
             Some(call) => self.add_call(call, pieces),
             // Not a call at all; people and the model's next turn should see what it was.
-            None => self.add_content(&body, pieces),
+            None => {
+                let (open, close) = (Mark::CallOpen.text(), Mark::CallClose.text());
+                self.add_content(&[open, &body, close].concat(), pieces);
+            }
         }
     }
 
@@ -227,30 +230,48 @@ impl<'a> Parser<'a> {
         self.calls.push(call);
     }
 
-    /// The whole turn. A call that was cut off is reported only if its own end is there.
+    /// The whole turn. A call that was cut off is reported only if its own end is there; otherwise it is text.
     pub fn finish(
         mut self,
         stop: Stop,
         usage: Option<Usage>,
         pieces: &mut dyn FnMut(Piece),
     ) -> Reply {
-        match std::mem::replace(&mut self.state, State::Content) {
+        let state = std::mem::replace(&mut self.state, State::Content);
+        let whole_call = |held: &str| {
+            call::is_complete(held, stop).then(|| call::parse(held, &self.tools)).flatten()
+        };
+        match state {
             State::Doubt(held) => {
                 self.state = State::Reasoning;
                 self.text(&(Mark::CallOpen.text().to_owned() + &held), pieces);
             }
-            State::Bare(held) | State::Call(held) if call::is_complete(&held, stop) => {
-                if let Some(call) = call::parse(&held, &self.tools) {
-                    self.add_call(call, pieces);
-                }
-            }
-            State::Bare(held) => self.add_content(&held, pieces),
-            State::Reasoning | State::Content | State::Call(_) => {}
+            State::Bare(held) => match whole_call(&held) {
+                Some(call) => self.add_call(call, pieces),
+                None => self.add_content(&held, pieces),
+            },
+            State::Call(held) => match whole_call(&held) {
+                Some(call) => self.add_call(call, pieces),
+                None => self.add_content(&(Mark::CallOpen.text().to_owned() + &held), pieces),
+            },
+            State::Reasoning | State::Content => {}
         }
         let content =
             if self.content.text.trim().is_empty() { String::new() } else { self.content.text };
         Reply { content, reasoning: self.reasoning.text, calls: self.calls, stop, usage }
     }
+}
+
+/// Whether a text holds a call that was none in the end: [`Parser`] leaves such a call in the answer's text. The words of
+/// a call inside a sentence are only words.
+pub fn is_broken_call(content: &str) -> bool {
+    let mark = Mark::CallOpen.text();
+    let begins = |(at, _): (usize, &str)| {
+        let is_at_line_start = content[..at].is_empty() || content[..at].ends_with('\n');
+        let body = content[at + mark.len()..].trim_start();
+        is_at_line_start || body.is_empty() || body.starts_with(FUNCTION)
+    };
+    content.match_indices(mark).any(begins) || content.lines().any(|line| line.starts_with(FUNCTION))
 }
 
 /// Where a text may begin `<function=`: whole, or as its last letters.

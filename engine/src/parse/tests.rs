@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Mark, Parser, Start};
+use super::{Mark, Parser, Start, is_broken_call};
 use crate::{Piece, Reply, Stop, Tool};
 
 fn tools() -> Vec<Tool> {
@@ -178,7 +178,31 @@ fn a_forgotten_end_is_found() {
     check(Start::Content, &no_function_end, ("", "", &[("Write", write("x"))]));
     let bare = "<tool_call><function=Write></function></tool_call>";
     check(Start::Content, bare, ("", "", &[("Write", json!({}))]));
-    check(Start::Content, "<tool_call>nonsense</tool_call>", ("", "nonsense", &[]));
+}
+
+#[test]
+fn a_call_that_is_none_stays_in_the_text_and_is_known_by_it() {
+    for broken in [
+        "<tool_call>nonsense</tool_call>",
+        "<tool_call>\n{\"name\": \"Write\"}\n</tool_call>",
+        "<tool_call>\n<function=Write>\n<parameter=content>\nx",
+        "<tool_call>\n<function=Write",
+        "<tool_call>",
+        "<function=Write>\n<parameter=content>\nx",
+    ] {
+        check(Start::Content, broken, ("", broken, &[]));
+        check(Start::Content, &format!("I write.\n{broken}"), ("", &format!("I write.\n{broken}"), &[]));
+        assert!(is_broken_call(broken) && is_broken_call(&format!("I write.\n\n{broken}")), "{broken}");
+        let cut = parse(Start::Content, broken, Stop::Length, 3);
+        assert_eq!((cut.content.as_str(), cut.calls.len()), (broken, 0));
+    }
+    assert!(is_broken_call("I write: <tool_call>\n<function=Write>"));
+    // The reasoning was not closed.
+    let open = "<tool_call>\n<function=Write>\nx";
+    check(Start::Reasoning, &format!("Hm.\n{open}"), ("Hm.", open, &[]));
+    for words in ["", "Done.", "The mark `<tool_call>` opens a call.", "It reads <function=Write> as well."] {
+        assert!(!is_broken_call(words), "{words}");
+    }
 }
 
 #[test]
