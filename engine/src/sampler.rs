@@ -36,7 +36,11 @@ impl Sampler {
             seed: sampling.seed.unwrap_or(seed),
             sampling: sampling.clone(),
             n_ids,
-            seen: prompt.iter().copied().collect(),
+            // Nobody else asks for it.
+            seen: match sampling.repetition_penalty == 1.0 {
+                true => HashSet::new(),
+                false => prompt.iter().copied().collect(),
+            },
             generated: HashSet::new(),
         }
     }
@@ -77,12 +81,10 @@ impl Sampler {
 
     /// Tokens and their logits with the penalties, each token once.
     fn candidates(&self, logits: &[f32], among: &Among<'_>) -> Vec<(u32, f32)> {
-        let candidate = |id: u32, logit: f32| (id, self.penalised(id, logit));
-        let all = || (0..).zip(logits).map(|(id, &logit)| candidate(id, logit)).collect();
         match among {
-            Among::All => all(),
+            Among::All => self.all(logits),
             Among::AllBut(ids) => {
-                let mut candidates: Vec<_> = all();
+                let mut candidates = self.all(logits);
                 // From the last on, so that those before stay in their places.
                 for id in ids.iter().rev().filter(|id| (**id as usize) < logits.len()) {
                     candidates.swap_remove(*id as usize);
@@ -92,9 +94,28 @@ impl Sampler {
             Among::Only(ids) => {
                 let ids: BTreeSet<u32> = ids.iter().copied().collect();
                 let logit = |id: u32| logits.get(id as usize).copied().unwrap_or(f32::NAN);
-                ids.into_iter().map(|id| candidate(id, logit(id))).collect()
+                ids.into_iter().map(|id| (id, self.penalised(id, logit(id)))).collect()
             }
         }
+    }
+
+    /// Every token in its place. Only those that were there before are looked up for penalties.
+    fn all(&self, logits: &[f32]) -> Vec<(u32, f32)> {
+        let candidate = |(id, &logit): (u32, &f32)| (id, or_nothing(logit));
+        let mut candidates: Vec<_> = (0..).zip(logits).map(candidate).collect();
+        let Sampling { repetition_penalty, presence_penalty, .. } = self.sampling;
+        let ids = match (repetition_penalty == 1.0, presence_penalty == 0.0) {
+            (true, true) => return candidates,
+            (true, false) => &self.generated,
+            // It holds what was generated too.
+            (false, _) => &self.seen,
+        };
+        for id in ids {
+            if let Some((_, logit)) = candidates.get_mut(*id as usize) {
+                *logit = self.penalised(*id, *logit);
+            }
+        }
+        candidates
     }
 
     /// How many of the weights, largest first, top-p and min-p leave; at least one.
@@ -112,10 +133,7 @@ impl Sampler {
     }
 
     fn penalised(&self, id: u32, logit: f32) -> f32 {
-        if logit.is_nan() {
-            return f32::NEG_INFINITY;
-        }
-        let mut logit = logit;
+        let mut logit = or_nothing(logit);
         if self.sampling.repetition_penalty != 1.0 && self.seen.contains(&id) {
             let penalty = self.sampling.repetition_penalty;
             logit = if logit > 0.0 { logit / penalty } else { logit * penalty };
@@ -125,6 +143,11 @@ impl Sampler {
         }
         logit
     }
+}
+
+/// What is no number is nothing that could be drawn.
+fn or_nothing(logit: f32) -> f32 {
+    if logit.is_nan() { f32::NEG_INFINITY } else { logit }
 }
 
 /// A number from 0 to below 1 for a seed and a position: SplitMix64 (Steele, Lea and Flood, 2014) at that position.
@@ -200,6 +223,51 @@ mod tests {
         assert_eq!((drawn(presence.clone(), &[0], &[]), drawn(presence, &[], &[0])), (0, 1));
         let repetition = Sampling { repetition_penalty: 1.5, ..greedy };
         assert_eq!((drawn(repetition.clone(), &[0], &[]), drawn(repetition, &[0, 1], &[])), (1, 0));
+    }
+
+    #[test]
+    fn penalised_tokens_are_drawn_as_often_as_what_is_left_of_their_probability() {
+        // Halves the weight of 0, which was generated, and takes that of 3, which was asked, from 0.05 to its square.
+        let sampling =
+            Sampling { presence_penalty: 2.0_f32.ln(), repetition_penalty: 2.0, ..sampling() };
+        let shares = |sampling: &Sampling, prompt: &[u32], generated: &[u32]| {
+            let mut sampler = Sampler::new(sampling, 7, 4, prompt);
+            generated.iter().for_each(|id| sampler.accept(*id));
+            let drawn = (0..20_000).map(|position| sampler.draw(&logits(), position, &Among::All));
+            drawn.fold([0.0_f64; 4], |mut shares, id| {
+                shares[id as usize] += 1.0 / 20_000.0;
+                shares
+            })
+        };
+        let check = |shares: [f64; 4], weights: [f64; 4]| {
+            let sum: f64 = weights.iter().sum();
+            let is_near = shares
+                .iter()
+                .zip(weights)
+                .all(|(share, weight)| (share - weight / sum).abs() < 0.01);
+            assert!(is_near, "{shares:?}, expected {weights:?}");
+        };
+        let presence = Sampling { repetition_penalty: 1.0, ..sampling.clone() };
+        check(shares(&presence, &[3], &[0]), [0.25, 0.3, 0.15, 0.05]);
+        let repetition = Sampling { presence_penalty: 0.0, ..sampling.clone() };
+        check(shares(&repetition, &[3, 9], &[]), [0.5, 0.3, 0.15, 0.0025]);
+        check(shares(&sampling, &[3], &[0]), [0.125, 0.3, 0.15, 0.0025]);
+    }
+
+    /// As if every token were looked up.
+    #[test]
+    fn penalties_of_some_tokens_leave_all_others_as_they_are() {
+        let logits: Vec<f32> = (0..500_u16).map(|n| f32::from(n * 37 % 101) / 9.0 - 5.0).collect();
+        for (presence_penalty, repetition_penalty) in
+            [(0.0, 1.0), (0.7, 1.0), (0.0, 1.3), (-0.7, 0.8)]
+        {
+            let sampling = Sampling { presence_penalty, repetition_penalty, ..sampling() };
+            let mut sampler = Sampler::new(&sampling, 7, 400, &[0, 7, 399, 450]);
+            [3, 7, 7, 120].iter().for_each(|id| sampler.accept(*id));
+            let each = (0..400).map(|id| (id, sampler.penalised(id, logits[id as usize])));
+            let expected: Vec<(u32, f32)> = each.collect();
+            assert_eq!(sampler.all(&logits[..400]), expected);
+        }
     }
 
     #[test]
