@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use crate::backend::cpu::{Dtype, Isa, Model};
 use crate::query::{Event, Failure, Finished, GenerateError, Query, Refused};
 use crate::schedule::Limits;
-use crate::{Error, Piece};
+use crate::{Error, Piece, Sampler};
 use running::Asked;
 use shared::Shared;
 use sink::{Place, Sink};
@@ -238,11 +238,23 @@ fn ask(
     let Query { source, sampling, stop_strings, n_logprobs } = query;
     let beginning = shared.read(source, &sampling)?;
     let seed = sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(()));
+    let n_ids = shared.encoder.tokenizer().n_ids();
+    let sampler = Sampler::new(&sampling, seed, n_ids, &beginning.prompt);
+    let max_tokens = usize::try_from(sampling.max_tokens).unwrap_or(usize::MAX);
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let turn = Turn { is_cancelled: is_cancelled.clone() };
     let sink = Sink::new(sink, place);
-    let asked =
-        Asked { beginning, sampling, seed, stop_strings, n_logprobs, is_cancelled, started, sink };
+    let asked = Asked {
+        beginning,
+        sampler,
+        max_tokens,
+        seed,
+        stop_strings,
+        n_logprobs,
+        is_cancelled,
+        started,
+        sink,
+    };
     Ok((asked, turn))
 }
 

@@ -14,12 +14,13 @@ use crate::draft::Drafter;
 use crate::logprobs::logprobs;
 use crate::query::{Event, Failure, Finished, Timings};
 use crate::schedule::Work;
-use crate::{Among, Sampler, Sampling, Stop, Usage};
+use crate::{Among, Sampler, Stop, Usage};
 
 /// A turn as its caller handed it in.
 pub(super) struct Asked {
     pub(super) beginning: Beginning,
-    pub(super) sampling: Sampling,
+    pub(super) sampler: Sampler,
+    pub(super) max_tokens: usize,
     pub(super) seed: u64,
     pub(super) stop_strings: Vec<String>,
     pub(super) n_logprobs: Option<usize>,
@@ -42,7 +43,9 @@ pub(super) struct Running<'a> {
     n_logprobs: Option<usize>,
     seed: u64,
     sampler: Sampler,
+    /// From the beginning on, so that turns that wait take no memory for it.
     drafter: Option<Drafter>,
+    has_drafts: bool,
     demand: Option<Demand>,
     is_cancelled: Arc<AtomicBool>,
     started: Instant,
@@ -73,19 +76,19 @@ impl<'a> Running<'a> {
         let tokenizer = shared.encoder.tokenizer();
         let Beginning { prompt, reader, demand } = asked.beginning;
         let room = shared.context_tokens.saturating_sub(prompt.len());
-        let max_tokens = usize::try_from(asked.sampling.max_tokens).unwrap_or(usize::MAX);
         let is_conversation = matches!(reader, Reader::Parsed { .. });
         Self {
             shared,
             phase: Phase::Waiting,
             key: None,
             generated: Vec::new(),
-            n_most: max_tokens.min(room),
+            n_most: asked.max_tokens.min(room),
             is_conversation,
             n_logprobs: asked.n_logprobs,
             seed: asked.seed,
-            sampler: Sampler::new(&asked.sampling, asked.seed, tokenizer.n_ids(), &prompt),
-            drafter: has_drafts.then(|| Drafter::new(&prompt)),
+            sampler: asked.sampler,
+            drafter: None,
+            has_drafts,
             demand,
             is_cancelled: asked.is_cancelled,
             started: asked.started,
@@ -165,6 +168,7 @@ impl<'a> Running<'a> {
         self.key = Some(key);
         self.begun = Some(Instant::now());
         self.timings.n_cached = n_cached;
+        self.drafter = self.has_drafts.then(|| Drafter::new(&self.prompt, self.n_most));
         self.phase = Phase::Prefill { n_done: n_cached, marks: marks.into(), n_passed: 0 };
         if self.n_most == 0 {
             self.finish(Stop::Length);
