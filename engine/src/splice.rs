@@ -5,18 +5,28 @@
 //! by what the model wrote behind the same prompt, if both say the same: the same control tokens in the same order, and the
 //! same reasoning, text and calls but for white space around them. What the template leaves out on purpose, such as the
 //! reasoning of earlier turns, stays out, and no text becomes a control token.
+//!
+//! The engine's thread remembers what callers look up, so nobody holds the lock for longer than a look.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::parse::{Mark, Parser, Start};
 use crate::{Prompt, Reply, Stop, Tokenizer, Tool};
 
 /// Tokens of all remembered turns at most, 16 MB: some thousand turns.
 const TOKENS: usize = 4 << 20;
+/// Turns behind one prompt at most: whoever asks the same again and again goes on from one of the latest, and each is read
+/// and compared.
+const ANSWERS: usize = 4;
 
 /// Remembers turns.
 pub(crate) struct Turns {
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
     /// By their whole prompts. Two that share a number do no harm, because what a turn says is compared.
     of: HashMap<u64, Vec<Turn>>,
     /// The words with which prompts began a turn, one or two.
@@ -28,7 +38,7 @@ pub(crate) struct Turns {
 
 struct Turn {
     /// With the token that ended it.
-    generated: Vec<u32>,
+    generated: Arc<[u32]>,
     last_used: u64,
 }
 
@@ -41,32 +51,118 @@ impl Default for Turns {
 impl Turns {
     fn new(limit_tokens: usize) -> Self {
         let (of, heads) = (HashMap::new(), Vec::new());
-        Self { of, heads, n_tokens: 0, limit_tokens, clock: 0 }
+        Self { kept: Mutex::new(Kept { of, heads, n_tokens: 0, limit_tokens, clock: 0 }) }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // A turn that was half remembered does no harm: what it says is compared before it is used.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers what the model wrote behind a prompt, with the token that ended its turn.
-    pub(crate) fn remember(&mut self, tokenizer: &Tokenizer, prompt: &[u32], generated: &[u32]) {
+    pub(crate) fn remember(&self, tokenizer: &Tokenizer, prompt: &[u32], generated: &[u32]) {
         let start = tokenizer.id("<|im_start|>");
         let Some(head) = prompt.iter().rposition(|id| Some(*id) == start) else { return };
+        let key = hash(prompt);
+        self.kept().remember(key, &prompt[head..], generated);
+    }
+
+    /// The prompt with the turns in it as the model wrote them. It holds only turns of conversations that asked for these
+    /// tools.
+    pub(crate) fn splice(&self, tokenizer: &Tokenizer, prompt: Prompt, tools: &[Tool]) -> Prompt {
+        let start = tokenizer.id("<|im_start|>");
+        let mut hasher = DefaultHasher::new();
+        let mut ids = Vec::with_capacity(prompt.ids.len());
+        for block in prompt.ids.chunk_by(|_, next| Some(*next) != start) {
+            let written = self.written(tokenizer, &hasher, block, tools);
+            let block = written.as_deref().unwrap_or(block);
+            block.iter().for_each(|id| hasher.write_u32(*id));
+            ids.extend_from_slice(block);
+        }
+        Prompt { ids, start: prompt.start }
+    }
+
+    /// A block as the model wrote it, if it did. `before` has seen all that stands before it.
+    fn written(
+        &self,
+        tokenizer: &Tokenizer,
+        before: &DefaultHasher,
+        block: &[u32],
+        tools: &[Tool],
+    ) -> Option<Vec<u32>> {
+        let end = tokenizer.id("<|im_end|>")?;
+        let (turn, rest) = block.split_at(block.iter().position(|id| *id == end)? + 1);
+        let candidates = self.kept().candidates(before);
+        if candidates.is_empty() {
+            return None;
+        }
+        // Reading takes its time, so it happens outside of the lock.
+        let rendered = Reading::of(tokenizer, turn, tools);
+        for Candidate { key, head, generated } in candidates {
+            let ids = [head.as_slice(), &generated].concat();
+            if Reading::of(tokenizer, &ids, tools) == rendered {
+                self.kept().touch(key, &generated);
+                return Some([&ids, rest].concat());
+            }
+        }
+        None
+    }
+}
+
+/// A turn that may be the one that a prompt holds.
+struct Candidate {
+    key: u64,
+    head: Vec<u32>,
+    generated: Arc<[u32]>,
+}
+
+impl Kept {
+    fn remember(&mut self, key: u64, head: &[u32], generated: &[u32]) {
         if generated.len() > self.limit_tokens {
             return;
         }
-        let head = &prompt[head..];
         if !self.heads.iter().any(|each| each == head) {
             self.heads.push(head.to_vec());
         }
+        if self.touch(key, generated) {
+            return;
+        }
         self.clock += 1;
-        let turns = self.of.entry(hash(prompt)).or_default();
-        match turns.iter_mut().find(|turn| turn.generated == generated) {
-            Some(turn) => turn.last_used = self.clock,
-            None => {
-                self.n_tokens += generated.len();
-                turns.push(Turn { generated: generated.to_vec(), last_used: self.clock });
-            }
+        let turns = self.of.entry(key).or_default();
+        self.n_tokens += generated.len();
+        turns.push(Turn { generated: generated.into(), last_used: self.clock });
+        if turns.len() > ANSWERS {
+            let oldest = (0..turns.len()).min_by_key(|at| turns[*at].last_used);
+            let oldest = turns.remove(oldest.expect("there are some"));
+            self.n_tokens -= oldest.generated.len();
         }
         while self.n_tokens > self.limit_tokens {
             self.forget_oldest();
         }
+    }
+
+    /// The turns behind what the hasher has seen, for each head the latest first.
+    fn candidates(&self, before: &DefaultHasher) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for head in &self.heads {
+            let mut hasher = before.clone();
+            head.iter().for_each(|id| hasher.write_u32(*id));
+            let key = hasher.finish();
+            let turns = self.of.get(&key).into_iter().flatten().rev();
+            candidates.extend(turns.map(|turn| {
+                let generated = Arc::clone(&turn.generated);
+                Candidate { key, head: head.clone(), generated }
+            }));
+        }
+        candidates
+    }
+
+    /// Notes that a turn is used, if it is there.
+    fn touch(&mut self, key: u64, generated: &[u32]) -> bool {
+        self.clock += 1;
+        let mut turns = self.of.get_mut(&key).into_iter().flatten();
+        let found = turns.find(|turn| *turn.generated == *generated);
+        found.map(|turn| turn.last_used = self.clock).is_some()
     }
 
     fn forget_oldest(&mut self) {
@@ -82,53 +178,6 @@ impl Turns {
         if turns.is_empty() {
             self.of.remove(&key);
         }
-    }
-
-    /// The prompt with the turns in it as the model wrote them. It holds only turns of conversations that asked for these
-    /// tools.
-    pub(crate) fn splice(
-        &mut self,
-        tokenizer: &Tokenizer,
-        prompt: Prompt,
-        tools: &[Tool],
-    ) -> Prompt {
-        let start = tokenizer.id("<|im_start|>");
-        let mut hasher = DefaultHasher::new();
-        let mut ids = Vec::with_capacity(prompt.ids.len());
-        for block in prompt.ids.chunk_by(|_, next| Some(*next) != start) {
-            let written = self.written(tokenizer, &hasher, block, tools);
-            let block = written.as_deref().unwrap_or(block);
-            block.iter().for_each(|id| hasher.write_u32(*id));
-            ids.extend_from_slice(block);
-        }
-        Prompt { ids, start: prompt.start }
-    }
-
-    /// A block as the model wrote it, if it did. `before` has seen all that stands before it.
-    fn written(
-        &mut self,
-        tokenizer: &Tokenizer,
-        before: &DefaultHasher,
-        block: &[u32],
-        tools: &[Tool],
-    ) -> Option<Vec<u32>> {
-        let end = tokenizer.id("<|im_end|>")?;
-        let (turn, rest) = block.split_at(block.iter().position(|id| *id == end)? + 1);
-        for head in &self.heads {
-            let mut hasher = before.clone();
-            head.iter().for_each(|id| hasher.write_u32(*id));
-            let Some(turns) = self.of.get_mut(&hasher.finish()) else { continue };
-            let rendered = Reading::of(tokenizer, turn, tools);
-            for each in turns.iter_mut().rev() {
-                let ids = [head.as_slice(), &each.generated].concat();
-                if Reading::of(tokenizer, &ids, tools) == rendered {
-                    self.clock += 1;
-                    each.last_used = self.clock;
-                    return Some([&ids, rest].concat());
-                }
-            }
-        }
-        None
     }
 }
 

@@ -290,7 +290,7 @@ impl<'a> Running<'a> {
     fn remember(&self, end: Option<u32>) {
         let written: Vec<u32> = self.generated.iter().copied().chain(end).collect();
         let tokenizer = self.shared.encoder.tokenizer();
-        self.shared.turns().remember(tokenizer, &self.prompt, &written);
+        self.shared.turns.remember(tokenizer, &self.prompt, &written);
     }
 
     fn finish(&mut self, stop: Stop) {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::Options;
@@ -27,7 +27,7 @@ pub(super) struct Shared {
     /// Turns that do.
     pub(super) n_taken: Arc<AtomicUsize>,
     pub(super) is_closing: AtomicBool,
-    pub(super) turns: Mutex<Turns>,
+    pub(super) turns: Turns,
     /// Tells how long batches take.
     pub(super) clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
@@ -68,7 +68,7 @@ impl Shared {
             n_places: options.n_sessions.max(1).saturating_add(options.n_waiting),
             n_taken: Arc::default(),
             is_closing: AtomicBool::new(false),
-            turns: Mutex::default(),
+            turns: Turns::default(),
             clock: Box::new(Instant::now),
         };
         Ok((shared, model))
@@ -112,20 +112,57 @@ impl Shared {
         let Request { messages, mut tools, .. } = request;
         let tokenizer = self.encoder.tokenizer();
         let demand = Demand::new(choice, &tools, rendered.start, tokenizer)?;
-        let prompt = self.turns().splice(tokenizer, rendered, &tools);
-        let n_calls = |message: &Message| match message {
-            Message::Assistant { calls, .. } => calls.len(),
-            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
-        };
-        let n_earlier_calls = messages.iter().map(n_calls).sum();
+        let prompt = self.turns.splice(tokenizer, rendered, &tools);
         // A call without its mark is one only if it names one of these.
         tools.retain(|tool| choice.allows(tool));
-        let parser = Parser::new(prompt.start, tools, n_earlier_calls);
+        let parser = Parser::new(prompt.start, tools, last_number(&messages));
         Ok(Beginning { prompt: prompt.ids, reader: Reader::Parsed { parser, is_one_call }, demand })
     }
+}
 
-    pub(super) fn turns(&self) -> MutexGuard<'_, Turns> {
-        // A turn that was half remembered does no harm: what it says is compared before it is used.
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+/// From which number on the ids of a turn's calls are free. A conversation whose beginning was left out holds fewer calls
+/// than the numbers of the last ones say.
+fn last_number(messages: &[Message]) -> usize {
+    let ids = || {
+        let calls = messages.iter().filter_map(|message| match message {
+            Message::Assistant { calls, .. } => Some(calls),
+            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+        });
+        calls.flatten().map(|call| call.id.as_str())
+    };
+    // Larger numbers are never reached.
+    let number = |id: &str| id.strip_prefix("call_")?.parse::<u32>().ok();
+    let largest = ids().filter_map(number).max().unwrap_or(0);
+    ids().count().max(usize::try_from(largest).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ToolCall;
+
+    #[test]
+    fn the_ids_of_calls_go_on_behind_all_that_are_there() {
+        let turn = |ids: &[&str]| {
+            let call = |id: &&str| ToolCall {
+                id: (*id).into(),
+                name: "look".into(),
+                arguments: "{}".into(),
+            };
+            let calls = ids.iter().map(call).collect();
+            Message::Assistant { content: String::new(), reasoning: String::new(), calls }
+        };
+        let question = Message::User { content: "call_99".into() };
+        for (ids, expected) in [
+            (&[][..], 0),
+            (&["call_1", "call_2"], 2),
+            (&["a", "call_", "call_x"], 3),
+            (&["call_4", "call_5", "call_6"], 6),
+            (&["call_6", "call_5"], 6),
+            (&["call_18446744073709551615"], 1),
+        ] {
+            let messages = [question.clone(), turn(ids), turn(&[])];
+            assert_eq!(last_number(&messages), expected, "{ids:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Conversations with the tiny vocabulary and the template of the tests.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -47,7 +48,7 @@ fn prompt(request: &Request) -> Prompt {
     encoder().encode(request).unwrap()
 }
 
-fn splice(turns: &mut Turns, request: &Request) -> Prompt {
+fn splice(turns: &Turns, request: &Request) -> Prompt {
     turns.splice(encoder().tokenizer(), prompt(request), &request.tools)
 }
 
@@ -55,11 +56,11 @@ fn splice(turns: &mut Turns, request: &Request) -> Prompt {
 /// messages.
 fn replaces(written: &str, messages: Vec<Message>) -> bool {
     let first = prompt(&request(vec![user("Look.")]));
-    let mut turns = Turns::default();
+    let turns = Turns::default();
     let generated = ids(written);
     turns.remember(encoder().tokenizer(), &first.ids, &generated);
     let request = request([vec![user("Look.")], messages].concat());
-    let (rendered, spliced) = (prompt(&request), splice(&mut turns, &request));
+    let (rendered, spliced) = (prompt(&request), splice(&turns, &request));
     let whole = [first.ids, generated].concat();
     let is_replaced = spliced != rendered;
     assert!(!is_replaced || spliced.ids.starts_with(&whole), "it is no prefix of what was read");
@@ -118,7 +119,7 @@ fn what_the_template_leaves_out_stays_out() {
 
 #[test]
 fn turns_are_told_apart_by_all_that_stands_before_them() {
-    let mut turns = Turns::default();
+    let turns = Turns::default();
     let tokenizer = encoder().tokenizer();
     let mut messages = vec![user("Look.")];
     let mut whole = Vec::new();
@@ -126,7 +127,7 @@ fn turns_are_told_apart_by_all_that_stands_before_them() {
     for written in
         ["Hm.</think> Ok.<|im_end|>", "Hm.</think>Ok. <|im_end|>", "Hm.\n</think>Ok.<|im_end|>"]
     {
-        let read = splice(&mut turns, &request(messages.clone()));
+        let read = splice(&turns, &request(messages.clone()));
         assert!(read.ids.starts_with(&whole));
         let generated = ids(written);
         turns.remember(tokenizer, &read.ids, &generated);
@@ -136,31 +137,70 @@ fn turns_are_told_apart_by_all_that_stands_before_them() {
         whole = [read.ids, generated].concat();
         messages.extend([assistant("Ok.", "Hm.", None), observation()]);
     }
-    let read = splice(&mut turns, &request(messages.clone()));
+    let read = splice(&turns, &request(messages.clone()));
     assert!(read.ids.starts_with(&whole));
     // Behind another beginning nothing is known.
     messages[0] = user("Look!");
     let changed = request(messages);
-    assert_eq!(splice(&mut turns, &changed), prompt(&changed));
+    assert_eq!(splice(&turns, &changed), prompt(&changed));
 }
 
 #[test]
 fn the_turns_that_were_not_used_for_longest_are_forgotten() {
     let tokenizer = encoder().tokenizer();
     let written = ids("Hm.</think>Ok.<|im_end|>");
-    let mut turns = Turns::new(2 * written.len());
+    let turns = Turns::new(2 * written.len());
     let asks = |question: &str| prompt(&request(vec![user(question)])).ids;
-    let knows = |turns: &mut Turns, question: &str| {
+    let knows = |turns: &Turns, question: &str| {
         let messages = vec![user(question), assistant("Ok.", "Hm.", None), observation()];
         let request = request(messages);
         splice(turns, &request) != prompt(&request)
     };
     turns.remember(tokenizer, &asks("a"), &written);
     turns.remember(tokenizer, &asks("b"), &written);
-    assert!(knows(&mut turns, "a"));
+    assert!(knows(&turns, "a"));
     turns.remember(tokenizer, &asks("c"), &written);
-    let known = ["a", "b", "c"].map(|question| knows(&mut turns, question));
+    let known = ["a", "b", "c"].map(|question| knows(&turns, question));
     assert_eq!(known, [true, false, true]);
     turns.remember(tokenizer, &asks("d"), &vec![written[0]; 1000]);
-    assert_eq!(turns.n_tokens, 2 * written.len());
+    assert_eq!(turns.kept().n_tokens, 2 * written.len());
+}
+
+#[test]
+fn of_many_answers_to_the_same_prompt_the_latest_are_remembered() {
+    let tokenizer = encoder().tokenizer();
+    let turns = Turns::default();
+    let first = prompt(&request(vec![user("Look.")])).ids;
+    // Each is written differently from how it is rendered.
+    let written = |number: usize| ids(&format!("Hm.</think> Ok {number}.<|im_end|>"));
+    let knows = |number: usize| {
+        let said = assistant(&format!("Ok {number}."), "Hm.", None);
+        let request = request(vec![user("Look."), said, observation()]);
+        splice(&turns, &request) != prompt(&request)
+    };
+    for number in 0..super::ANSWERS {
+        turns.remember(tokenizer, &first, &written(number));
+    }
+    assert!((0..super::ANSWERS).all(knows));
+    // The first one was used again, so that the second one is forgotten.
+    turns.remember(tokenizer, &first, &written(0));
+    turns.remember(tokenizer, &first, &written(super::ANSWERS));
+    let known: Vec<bool> = (0..=super::ANSWERS).map(knows).collect();
+    assert_eq!(known, [true, false, true, true, true]);
+    let n_tokens: usize = [0, 2, 3, 4].map(|number| written(number).len()).iter().sum();
+    assert_eq!(turns.kept().n_tokens, n_tokens);
+}
+
+#[test]
+fn who_remembers_does_not_wait_for_who_reads() {
+    let turns = Turns::default();
+    let first = prompt(&request(vec![user("Look.")])).ids;
+    turns.remember(encoder().tokenizer(), &first, &ids(CALL));
+    let mut hasher = DefaultHasher::new();
+    let head = turns.kept().heads[0].len();
+    first[..first.len() - head].iter().for_each(|id| hasher.write_u32(*id));
+    // What is read is owned, and the lock is free.
+    let candidates = turns.kept().candidates(&hasher);
+    assert!(turns.kept.try_lock().is_ok());
+    assert_eq!(*candidates[0].generated, ids(CALL));
 }

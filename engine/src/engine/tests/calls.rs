@@ -104,6 +104,28 @@ fn the_opening_is_what_the_template_writes_and_costs_a_few_steps() {
 }
 
 #[test]
+fn behind_the_call_of_a_named_tool_no_other_tool_is_called() {
+    let options = options();
+    for (choice, expected) in [
+        (ToolChoice::Named("look".into()), &["look"][..]),
+        (ToolChoice::Required, &["look", "leap"]),
+    ] {
+        let (shared, model) = load(&options);
+        let source = call(choice, &["look", "leap"], &[user(QUESTION)]);
+        let sampling = Sampling { thinking: false, ..sampling(200) };
+        let prompt = shared.read(source.clone(), &sampling).unwrap().prompt;
+        let said = "<tool_call>\n<function=look>\n</function>\n</tool_call>\n\
+            <function=leap>\n</function><|im_end|>";
+        let said = shared.encoder.tokenizer().encode(&[Span::Trusted(said)]).unwrap();
+        let forward = scripted((prompt.len()..).zip(said).collect(), &Rows::default());
+        let mut worker = Worker::new(&shared, model, forward, 1 << 30, options.limits());
+        let reply = answer(&shared, &mut worker, query(source, sampling)).finished().reply;
+        let names: Vec<&str> = reply.calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, expected, "{}", reply.content);
+    }
+}
+
+#[test]
 fn reasoning_that_does_not_end_ends_at_the_limit() {
     let options = options();
     let (shared, model) = load(&options);
