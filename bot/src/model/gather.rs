@@ -181,11 +181,16 @@ impl Gather {
         };
         let (reasoning, content) = split_thoughts(self.reasoning, self.content);
         let mut calls: Vec<ToolCall> = Vec::new();
-        for (number, partial) in self.calls.into_iter().enumerate() {
-            let is_new = !partial.id.is_empty()
-                && !known.contains(&partial.id.as_str())
-                && calls.iter().all(|call| call.id != partial.id);
-            let id = if is_new { partial.id } else { format!("call_{}", known.len() + number + 1) };
+        for partial in self.calls {
+            let is_free = |id: &str| !known.contains(&id) && calls.iter().all(|call| call.id != id);
+            let id = if !partial.id.is_empty() && is_free(&partial.id) {
+                partial.id
+            } else {
+                // As many are taken as there are calls, so one of the first numbers behind them is free.
+                let numbers = known.len() + calls.len() + 1..;
+                let mut ids = numbers.map(|number| format!("call_{number}"));
+                ids.find(|id| is_free(id)).expect("there is always another number")
+            };
             let call = ToolCall { id, name: partial.name, arguments: partial.arguments };
             pieces(Piece::Call(call.clone()));
             calls.push(call);
@@ -219,6 +224,18 @@ mod tests {
             gather.take(event, &mut |_| {})?;
         }
         gather.reply(&[], &mut |_| {})
+    }
+
+    #[test]
+    fn a_call_never_gets_an_id_that_is_taken() {
+        let mut gather = Gather::default();
+        let calls = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"a"}},
+            {"index":1,"id":"call_5","function":{"name":"b"}},{"index":2,"id":"call_8","function":{"name":"c"}},
+            {"index":3,"id":"call_8","function":{"name":"d"}}]},"finish_reason":"tool_calls"}]}"#;
+        gather.take(calls, &mut |_| {}).unwrap();
+        let reply = gather.reply(&["call_4", "call_5", "call_6"], &mut |_| {}).unwrap();
+        let ids: Vec<&str> = reply.calls.iter().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["call_7", "call_8", "call_9", "call_10"]);
     }
 
     #[test]
