@@ -190,7 +190,7 @@ pub enum Failure {
     /// The engine stopped.
     #[error("the engine stopped during the turn")]
     Closed,
-    /// A defect of the engine; other turns go on.
+    /// A defect of the engine, which goes on.
     #[error("the engine failed during the turn; this is a defect of the engine")]
     Defect,
     /// Whoever takes the events panicked.

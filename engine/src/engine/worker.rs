@@ -1,6 +1,7 @@
 //! The loop of the engine's thread, one batch at a time. It owns the model and the cache; the thread only hands it turns.
 //!
-//! A batch that fails ends the turns that are in it, and a turn that fails ends alone.
+//! A batch that fails ends the turns that are in it, and a turn that fails ends alone. What fails around them ends all turns
+//! and drops what is cached, and the loop goes on: the weights, which take minutes to load, are never written to.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,6 +23,7 @@ pub(super) struct Worker<'a> {
     model: Model,
     forward: Forward,
     cache: Cache,
+    memory_bytes: usize,
     limits: Limits,
     pace: Pace,
     /// In the order in which they came.
@@ -53,7 +55,7 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let cache = Cache::new(memory_bytes);
         let (pace, turns, spare) = (Pace::default(), Vec::new(), Vec::new());
-        Self { shared, model, forward, cache, limits, pace, turns, spare }
+        Self { shared, model, forward, cache, memory_bytes, limits, pace, turns, spare }
     }
 
     /// Takes a turn.
@@ -63,6 +65,22 @@ impl<'a> Worker<'a> {
 
     /// Computes one batch; false if there is nothing to do.
     pub(super) fn step(&mut self) -> bool {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.batch()));
+        worked.unwrap_or_else(|_| {
+            self.start_over();
+            false
+        })
+    }
+
+    /// Nobody knows what is whole, so all of it goes.
+    fn start_over(&mut self) {
+        self.turns.drain(..).for_each(|mut turn| turn.fail(Failure::Defect));
+        self.cache = Cache::new(self.memory_bytes);
+        self.spare.clear();
+        self.pace = Pace::default();
+    }
+
+    fn batch(&mut self) -> bool {
         for turn in &mut self.turns {
             turn.end_if_unwanted();
         }

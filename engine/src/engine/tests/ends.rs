@@ -217,19 +217,31 @@ fn an_engine_may_be_dropped_by_its_own_thread() {
 }
 
 #[test]
-fn an_engine_whose_thread_is_gone_ends_its_turns_and_refuses_others() {
+fn a_defect_that_no_turn_is_to_blame_for_ends_all_turns_and_the_engine_goes_on() {
+    let (options, shared, model) = fresh(|options| options.n_sessions = 2);
+    let n_batches = Arc::new(AtomicUsize::new(0));
+    let counted = n_batches.clone();
+    let mut plain = plain();
+    let forward: Forward = Box::new(move |model, steps| {
+        let logits = plain(model, steps);
+        // Too few logits are read behind the batch.
+        if counted.fetch_add(1, Ordering::Relaxed) == 5 { Ok(Vec::new()) } else { logits }
+    });
+    let mut worker = Worker::new(&shared, model, forward, 1 << 30, options.limits());
+    let turns = ["a", "b", "c"].map(|prompt| add(&shared, &mut worker, text(prompt, 9)));
+    run(&mut worker);
+    turns.iter().for_each(|turn| assert_eq!(turn.end(), Some(Err(Failure::Defect))));
+    assert_eq!((shared.n_taken.load(Ordering::Relaxed), worker.cached_bytes()), (0, 0));
+    let again = answer(&shared, &mut worker, text("a", 9)).finished();
+    let (_, shared, model) = fresh(|_| {});
+    let mut worker = Worker::new(&shared, model, self::plain(), 1 << 30, options.limits());
+    assert_eq!(answer(&shared, &mut worker, text("a", 9)).finished().reply, again.reply);
+
     let (options, shared, model) = fresh(|_| {});
-    // Too few logits are a defect that no turn is to blame for.
     let engine = Engine::run(shared, model, Box::new(|_, _| Ok(Vec::new())), &options).unwrap();
-    let failed = engine.generate(text("Hop!", 3), &mut |_| {});
-    assert!(matches!(failed, Err(GenerateError::Failed(Failure::Closed))), "{failed:?}");
-    // The thread may take a moment to be gone; until then turns end the same way.
-    loop {
-        match engine.generate(text("Hop!", 3), &mut |_| panic!("nothing is handed out")) {
-            Err(GenerateError::Failed(Failure::Closed)) => {}
-            Err(GenerateError::Refused(Refused::Closed)) => return,
-            other => panic!("{other:?}"),
-        }
+    for _ in 0..3 {
+        let failed = engine.generate(text("Hop!", 3), &mut |_| {});
+        assert!(matches!(failed, Err(GenerateError::Failed(Failure::Defect))), "{failed:?}");
     }
 }
 
