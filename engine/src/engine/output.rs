@@ -45,19 +45,20 @@ impl<'a> Output<'a> {
     /// Takes a token and hands out what is certain. Whether a stop string or a call has ended the turn.
     pub(super) fn push(&mut self, id: u32, pieces: &mut dyn FnMut(Piece)) -> bool {
         let part = self.decoder.push(id);
-        let watched = &mut |piece| self.watch.piece(piece, pieces);
+        let watch = &mut self.watch;
         match &mut self.reader {
             Reader::Parsed { parser, .. } => {
-                parser.text(&part.text, watched);
-                if let Some(mark) = part.mark {
-                    parser.mark(mark, watched);
+                parser.text(&part.text, &mut |piece| watch.piece(piece, pieces));
+                watch.look_ahead(parser.withheld(), pieces);
+                if let Some(mark) = part.mark.filter(|_| !watch.has_hit) {
+                    parser.mark(mark, &mut |piece| watch.piece(piece, pieces));
                 }
             }
             Reader::Raw(text) => {
                 let new = part.text + part.mark.map_or("", |mark| mark.text());
                 text.push_str(&new);
                 if !new.is_empty() {
-                    watched(Piece::Text(new));
+                    watch.piece(Piece::Text(new), pieces);
                 }
             }
         }
@@ -133,13 +134,31 @@ impl Watch {
         }
     }
 
+    /// Looks at newlines that belong to the text only if more of it comes: a stop string that they end is hit already.
+    fn look_ahead(&mut self, withheld: &str, pieces: &mut dyn FnMut(Piece)) {
+        if self.has_hit || withheld.is_empty() || self.stop_strings.is_empty() {
+            return;
+        }
+        if let Some(at) = self.find(&(self.held.clone() + withheld)) {
+            self.hit(at, pieces);
+        }
+    }
+
+    /// Where the first stop string begins.
+    fn find(&self, text: &str) -> Option<usize> {
+        self.stop_strings.iter().filter_map(|each| text.find(each.as_str())).min()
+    }
+
+    fn hit(&mut self, at: usize, pieces: &mut dyn FnMut(Piece)) {
+        self.held.truncate(at);
+        self.flush(pieces);
+        self.has_hit = true;
+    }
+
     fn push(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
         self.held.push_str(text);
-        let first = self.stop_strings.iter().filter_map(|each| self.held.find(each.as_str())).min();
-        if let Some(at) = first {
-            self.held.truncate(at);
-            self.flush(pieces);
-            self.has_hit = true;
+        if let Some(at) = self.find(&self.held) {
+            self.hit(at, pieces);
             return;
         }
         let is_open = |at: &usize| {

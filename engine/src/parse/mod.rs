@@ -108,6 +108,12 @@ impl<'a> Parser<'a> {
         Self { tools, state, reasoning, content, calls: Vec::new(), n_earlier_calls }
     }
 
+    /// Newlines at the end of the answer's text, which are handed out once more of it comes. Those before it are no part of
+    /// it.
+    pub(crate) fn withheld(&self) -> &str {
+        if self.content.text.is_empty() { "" } else { &self.content.held }
+    }
+
     /// Takes text.
     pub fn text(&mut self, text: &str, pieces: &mut dyn FnMut(Piece)) {
         match &mut self.state {

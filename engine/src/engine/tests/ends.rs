@@ -71,6 +71,34 @@ fn a_turn_ends_at_a_stop_token_or_a_stop_string() {
 }
 
 #[test]
+fn a_stop_string_of_newlines_ends_the_turn_before_a_call() {
+    let (options, shared, model) = fresh(|_| {});
+    let source = call(ToolChoice::Auto, &["look"], &[user("Hop!")]);
+    let said = "I\n\nstop.\n</think>\n\nA\n\n<tool_call>\n<function=look>\n</function>\n</tool_call><|im_end|>";
+    let forward = scripted(says(&shared, &source, said), &Rows::default());
+    let mut worker = Worker::new(&shared, model, forward, 1 << 30, options.limits());
+    for (stop_strings, n_calls) in [
+        (vec![], 1),
+        (vec!["\n\n"], 0),
+        (vec!["A\n"], 0),
+        (vec!["\n"], 0),
+        (vec!["\n\n\n", "A\nB"], 1),
+    ] {
+        let mut query = query(source.clone(), sampling(200));
+        query.stop_strings = stop_strings.iter().map(|&each| each.into()).collect();
+        let seen = answer(&shared, &mut worker, query);
+        let reply = seen.finished().reply;
+        let text = if stop_strings.contains(&"A\n") { "" } else { "A" };
+        assert_eq!(
+            (seen.text().as_str(), reply.content.as_str()),
+            (text, text),
+            "{stop_strings:?}"
+        );
+        assert_eq!((reply.calls.len(), reply.stop), (n_calls, Stop::End), "{stop_strings:?}");
+    }
+}
+
+#[test]
 fn a_cancelled_turn_ends_before_its_next_token() {
     let (options, shared, model) = fresh(|options| options.n_sessions = 2);
     let mut worker = Worker::new(&shared, model, plain(), 1 << 30, options.limits());
