@@ -8,7 +8,7 @@
 
 mod json;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -36,17 +36,14 @@ const WORDS: usize = 1000;
 
 /// A model's chat template.
 pub struct Template {
-    file: PathBuf,
     source: String,
     environment: Environment<'static>,
 }
 
-/// Why a conversation has no text.
+/// Why a conversation has no text. Clients elsewhere read it, so it names no folder of this machine.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot render the conversation with `{}`", file.display())]
+#[error("cannot render the conversation with the model's chat template")]
 pub struct RenderError {
-    /// The template.
-    pub file: PathBuf,
     /// What the template, or its language, says.
     #[source]
     pub source: minijinja::Error,
@@ -81,7 +78,7 @@ impl Template {
             file: file.to_owned(),
             reason: format!("it is no template: {error}"),
         })?;
-        Ok(Self { file: file.to_owned(), source, environment })
+        Ok(Self { source, environment })
     }
 
     /// The text of a request, with the words that begin the model's turn.
@@ -124,7 +121,7 @@ impl Template {
                 .with_source(error))
         };
         let rendered = on_deep_stack(render).unwrap_or_else(no_thread);
-        rendered.map_err(|source| RenderError { file: self.file.clone(), source: told(source) })
+        rendered.map_err(|source| RenderError { source: told(source) })
     }
 }
 

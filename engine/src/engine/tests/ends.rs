@@ -41,7 +41,15 @@ fn a_turn_ends_at_its_limit_or_at_that_of_the_context() {
     let empty = query(Source::Ids(Vec::new()), sampling(1));
     assert!(matches!(try_add(&shared, &mut worker, empty), Err(Refused::Empty)));
     let wrong = query(conversation(&[]), sampling(1));
-    assert!(matches!(try_add(&shared, &mut worker, wrong), Err(Refused::Encode(_))));
+    match try_add(&shared, &mut worker, wrong) {
+        Err(Refused::Encode(error)) => {
+            let told = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+            assert!(told.contains("chat template: "), "{told}");
+            // Clients elsewhere read it.
+            assert!(!told.contains(&*FOLDER.path().to_string_lossy()), "{told}");
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
     run(&mut worker);
     assert_eq!(shared.n_taken.load(Ordering::Relaxed), 0, "who was refused has no place");
 }
