@@ -277,7 +277,8 @@ pub fn is_broken_call(content: &str) -> bool {
         let body = content[at + mark.len()..].trim_start();
         is_at_line_start || body.is_empty() || body.starts_with(FUNCTION)
     };
-    content.match_indices(mark).any(begins) || content.lines().any(|line| line.starts_with(FUNCTION))
+    content.match_indices(mark).any(begins)
+        || content.lines().any(|line| line.starts_with(FUNCTION))
 }
 
 /// Where a text may begin `<function=`: whole, or as its last letters.

@@ -191,8 +191,15 @@ fn a_call_that_is_none_stays_in_the_text_and_is_known_by_it() {
         "<function=Write>\n<parameter=content>\nx",
     ] {
         check(Start::Content, broken, ("", broken, &[]));
-        check(Start::Content, &format!("I write.\n{broken}"), ("", &format!("I write.\n{broken}"), &[]));
-        assert!(is_broken_call(broken) && is_broken_call(&format!("I write.\n\n{broken}")), "{broken}");
+        check(
+            Start::Content,
+            &format!("I write.\n{broken}"),
+            ("", &format!("I write.\n{broken}"), &[]),
+        );
+        assert!(
+            is_broken_call(broken) && is_broken_call(&format!("I write.\n\n{broken}")),
+            "{broken}"
+        );
         let cut = parse(Start::Content, broken, Stop::Length, 3);
         assert_eq!((cut.content.as_str(), cut.calls.len()), (broken, 0));
     }
@@ -200,7 +207,9 @@ fn a_call_that_is_none_stays_in_the_text_and_is_known_by_it() {
     // The reasoning was not closed.
     let open = "<tool_call>\n<function=Write>\nx";
     check(Start::Reasoning, &format!("Hm.\n{open}"), ("Hm.", open, &[]));
-    for words in ["", "Done.", "The mark `<tool_call>` opens a call.", "It reads <function=Write> as well."] {
+    for words in
+        ["", "Done.", "The mark `<tool_call>` opens a call.", "It reads <function=Write> as well."]
+    {
         assert!(!is_broken_call(words), "{words}");
     }
 }
