@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::Instant;
 
 use super::Seat;
 use super::answer::Answer;
@@ -27,9 +28,16 @@ const BEAT: Duration = Duration::from_secs(10);
 /// Events that go out in one write at most.
 const WRITE_EVENTS: usize = 64;
 
+/// A comment of the event stream, which clients ignore.
+const BEAT_TEXT: &str = ": the turn goes on\n\n";
+
 /// A turn that runs for a client. Dropping it cancels the turn.
 pub(super) struct Running {
     events: Receiver<Event>,
+    own: Own,
+}
+
+struct Own {
     turn: Arc<Held>,
     seat: Seat,
 }
@@ -46,7 +54,7 @@ impl Held {
     }
 }
 
-impl Drop for Running {
+impl Drop for Own {
     fn drop(&mut self) {
         self.turn.put(None);
     }
@@ -81,7 +89,7 @@ pub(super) async fn start(
         Err(_) => Err(Fault::defect("the prompt could not be made")),
     };
     turn.put(Some(started.inspect_err(|fault| seat.refused(fault))?));
-    Ok(Running { events, turn, seat })
+    Ok(Running { events, own: Own { turn, seat } })
 }
 
 impl Running {
@@ -93,11 +101,11 @@ impl Running {
                 Some(Event::Piece(_)) => {}
                 Some(Event::End(Ok(finished))) => {
                     let body = answer.whole(&finished);
-                    self.done(&finished, &body["choices"][0]["finish_reason"]);
+                    self.own.done(&finished, &body["choices"][0]["finish_reason"]);
                     return Ok(body);
                 }
-                Some(Event::End(Err(failure))) => return Err(self.failed(failure)),
-                None => return Err(self.failed(Failure::Cancelled)),
+                Some(Event::End(Err(failure))) => return Err(self.own.failed(failure)),
+                None => return Err(self.own.failed(Failure::Cancelled)),
             }
         }
     }
@@ -105,7 +113,9 @@ impl Running {
     /// The answer as server-sent events.
     pub(super) fn stream(self, mut answer: Answer) -> Response {
         let first = lines(&answer.first());
-        let begun = Stream { running: self, answer, first: Some(first), is_done: false };
+        let Self { events, own } = self;
+        let begun =
+            Stream { events, first: Some(first), rest: Rest { own, answer, is_done: false } };
         let bytes = futures_util::stream::unfold(begun, |mut stream| async move {
             let text = stream.next().await?;
             Some((Ok::<_, Infallible>(Bytes::from(text)), stream))
@@ -114,7 +124,9 @@ impl Running {
             [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(bytes)).into_response()
     }
+}
 
+impl Own {
     fn done(&mut self, finished: &Finished, reason: &Value) {
         let outcome = match reason.as_str() {
             Some("length") => Outcome::Length,
@@ -134,37 +146,60 @@ impl Running {
 }
 
 struct Stream {
-    running: Running,
-    answer: Answer,
+    events: Receiver<Event>,
     first: Option<String>,
+    rest: Rest,
+}
+
+/// What makes the texts of a stream.
+struct Rest {
+    own: Own,
+    answer: Answer,
     is_done: bool,
 }
 
 impl Stream {
     /// The next text to send, or none behind the end.
     async fn next(&mut self) -> Option<String> {
-        if self.is_done {
+        let Self { events, first, rest } = self;
+        if rest.is_done {
             return None;
         }
-        if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
+        if let Some(first) = first.take().filter(|first| !first.is_empty()) {
             return Some(first);
         }
-        let mut text = String::new();
-        while text.is_empty() {
-            match tokio::time::timeout(BEAT, self.running.events.recv()).await {
-                Ok(event) => text.push_str(&self.take(event)),
-                Err(_) => return Some(": the turn goes on\n\n".into()),
-            }
-        }
+        // It is asked for once the text before it has left.
+        let due = Instant::now() + BEAT;
+        let mut text = next_text(events, due, &mut |event| rest.take(event)).await;
         for _ in 1..WRITE_EVENTS {
-            match self.running.events.try_recv() {
-                Ok(event) if !self.is_done => text.push_str(&self.take(Some(event))),
+            match events.try_recv() {
+                Ok(event) if !rest.is_done => text.push_str(&rest.take(Some(event))),
                 Ok(_) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
         Some(text)
     }
+}
 
+/// The text of the next events that have one, or when it is due a sign of life: a call is told when it is whole, and its
+/// tokens come long before it.
+async fn next_text(
+    events: &mut Receiver<Event>,
+    due: Instant,
+    take: &mut (dyn FnMut(Option<Event>) -> String + Send),
+) -> String {
+    loop {
+        let Ok(event) = tokio::time::timeout_at(due, events.recv()).await else {
+            return BEAT_TEXT.into();
+        };
+        let text = take(event);
+        if !text.is_empty() {
+            return text;
+        }
+    }
+}
+
+impl Rest {
     fn take(&mut self, event: Option<Event>) -> String {
         let event = event.unwrap_or(Event::End(Err(Failure::Cancelled)));
         let finished = match &event {
@@ -177,16 +212,49 @@ impl Stream {
                 let mut text = lines(&parts);
                 if let Some(finished) = finished {
                     let reason = self.answer.finish_reason(finished.reply.stop);
-                    self.running.done(&finished, &reason.into());
+                    self.own.done(&finished, &reason.into());
                     text.push_str("data: [DONE]\n\n");
                 }
                 text
             }
-            Err(failure) => lines(&[self.running.failed(failure).body()]),
+            Err(failure) => lines(&[self.own.failed(failure).body()]),
         }
     }
 }
 
 fn lines(parts: &[Value]) -> String {
     parts.iter().map(|part| format!("data: {part}\n\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{Candidate, DrawnToken, Piece};
+
+    #[tokio::test]
+    async fn tokens_that_tell_nothing_put_off_no_sign_of_life() {
+        let (sender, mut events) = channel(EVENTS);
+        let token = || {
+            let drawn = Candidate { id: 1, bytes: b"x".to_vec(), logprob: 0.0 };
+            Event::Token(DrawnToken { drawn, likeliest: Vec::new() })
+        };
+        let mut n_tokens = 0;
+        let mut take = |event: Option<Event>| match event {
+            Some(Event::Piece(Piece::Text(text))) => text,
+            Some(_) => {
+                n_tokens += 1;
+                String::new()
+            }
+            None => panic!("the sender is there"),
+        };
+        for _ in 0..3 {
+            sender.try_send(token()).unwrap();
+        }
+        let due = Instant::now();
+        assert_eq!(next_text(&mut events, due, &mut take).await, BEAT_TEXT);
+        sender.try_send(token()).unwrap();
+        sender.try_send(Event::Piece(Piece::Text("y".into()))).unwrap();
+        assert_eq!(next_text(&mut events, due, &mut take).await, "y");
+        assert_eq!(n_tokens, 4);
+    }
 }
