@@ -59,7 +59,27 @@ fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, Fault> {
         }
         messages.push(message);
     }
+    order_results(&mut messages);
     Ok(messages)
+}
+
+/// Puts the answers of tools into the order of their calls: the template leaves the ids out, so that the model knows by the
+/// order alone what answers what. Answers to no call come last.
+fn order_results(messages: &mut [Message]) {
+    let mut calls: &[ToolCall] = &[];
+    let is_tool = |message: &Message| matches!(message, Message::Tool { .. });
+    for run in messages.chunk_by_mut(|one, next| is_tool(one) == is_tool(next)) {
+        match run {
+            [Message::Tool { .. }, ..] => run.sort_by_key(|message| match message {
+                Message::Tool { call_id, .. } => {
+                    calls.iter().position(|call| call.id == *call_id).unwrap_or(usize::MAX)
+                }
+                Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => 0,
+            }),
+            [.., Message::Assistant { calls: own, .. }] => calls = own,
+            _ => {}
+        }
+    }
 }
 
 fn message(fields: &Fields<'_>) -> Result<Message, Fault> {

@@ -83,6 +83,26 @@ fn messages_are_read_as_clients_write_them() {
 }
 
 #[test]
+fn answers_of_tools_come_in_the_order_of_their_calls() {
+    let asks = |ids: &[&str]| {
+        let call = |id: &&str| json!({ "id": id, "function": { "name": "f", "arguments": "" } });
+        json!({ "role": "assistant", "tool_calls": ids.iter().map(call).collect::<Value>() })
+    };
+    let tool =
+        |id: &str, content: &str| json!({ "role": "tool", "tool_call_id": id, "content": content });
+    let read = messages(json!([
+        { "role": "user", "content": "x" },
+        asks(&["a", "b", "c"]), tool("c", "1"), tool("none", "2"), tool("a", "3"), tool("b", "4"), tool("a", "5"),
+        asks(&["b", "a"]), tool("a", "6"), tool("b", "7"),
+    ]));
+    let answers = read.iter().filter_map(|message| match message {
+        Message::Tool { content, .. } => Some(content.as_str()),
+        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => None,
+    });
+    assert_eq!(answers.collect::<String>(), "3541276");
+}
+
+#[test]
 fn how_tokens_are_drawn_is_read_and_the_rest_is_usual() {
     let usual = Sampling { max_tokens: u32::MAX, ..Sampling::default() };
     for (fields, expected) in [
