@@ -41,8 +41,36 @@ pub(super) struct Answer {
     held: String,
     has_text: bool,
     n_calls: usize,
-    /// Characters of the tokens that were told.
-    n_chars: usize,
+    told: Characters,
+}
+
+/// Counts the characters of tokens, of which each may hold a part of one.
+#[derive(Debug, Default)]
+struct Characters {
+    n: usize,
+    /// The bytes of one that is not complete.
+    open: Vec<u8>,
+}
+
+impl Characters {
+    /// Takes the next token. In which character it begins.
+    fn place(&mut self, bytes: &[u8]) -> usize {
+        let place = self.n;
+        let bytes = [std::mem::take(&mut self.open).as_slice(), bytes].concat();
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.n += chunk.valid().chars().count();
+            let is_open =
+                |bytes| std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none());
+            match chunk.invalid() {
+                [] => {}
+                bytes if chunks.peek().is_none() && is_open(bytes) => self.open = bytes.to_vec(),
+                // No character, so it is told as U+FFFD.
+                _ => self.n += 1,
+            }
+        }
+        place
+    }
 }
 
 impl Answer {
@@ -53,7 +81,7 @@ impl Answer {
             held: String::new(),
             has_text: false,
             n_calls: 0,
-            n_chars: 0,
+            told: Characters::default(),
         }
     }
 
@@ -227,8 +255,7 @@ impl Answer {
         let mut offsets = Vec::with_capacity(tokens.len());
         let mut likeliest = Vec::with_capacity(tokens.len());
         for token in tokens {
-            offsets.push(self.n_chars);
-            self.n_chars += spell(&token.drawn).chars().count();
+            offsets.push(self.told.place(&token.drawn.bytes));
             // The drawn token is among them, likely or not.
             let all = token.likeliest.iter().chain([&token.drawn]);
             let pairs = all.map(|each| (spell(each), logprob(each)));

@@ -527,6 +527,33 @@ fn a_raw_answer_counts_characters() {
     assert_eq!(told["logprobs"]["top_logprobs"][0]["er"], -0.5);
 }
 
+#[test]
+fn a_character_of_several_tokens_counts_once() {
+    let mut stream = answer(Form::Text);
+    let frog = "\u{1f438}".as_bytes();
+    let open = &frog[..2];
+    // "a🐸b�c�d�e", and what is not complete.
+    for bytes in [
+        &b"a"[..],
+        &frog[..1],
+        &frog[1..3],
+        &[frog[3], b'b'],
+        b"\xff",
+        b"c",
+        open,
+        b"d",
+        &[open, b"e", open].concat(),
+        b"",
+    ] {
+        let mut token = token(1, "");
+        token.drawn.bytes = bytes.to_vec();
+        assert_eq!(stream.next(Event::Token(token)).unwrap(), Vec::<Value>::new());
+    }
+    let parts = stream.next(Event::Piece(Piece::Text("x".into()))).unwrap();
+    let offsets = &parts[0]["choices"][0]["logprobs"]["text_offset"];
+    assert_eq!(*offsets, json!([0, 1, 1, 1, 3, 4, 5, 5, 7, 9]));
+}
+
 /// Any JSON, with the names that mean something here among its keys.
 fn any_json() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
