@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
@@ -266,10 +267,17 @@ async fn models(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({ "object": "list", "data": [card(&app)] }))
 }
 
-async fn model(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>, Fault> {
-    let asked = uri.path().trim_start_matches("/v1/models/");
+async fn model(
+    State(app): State<Arc<App>>,
+    asked: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Fault> {
+    let bad = |_| {
+        let message = "the model's name is not percent-encoded UTF-8";
+        Fault::request(StatusCode::BAD_REQUEST, None, message)
+    };
+    let Path(asked) = asked.map_err(bad)?;
     if asked != app.options.name {
-        return Err(Fault::no_model(asked, &app.options.name));
+        return Err(Fault::no_model(&asked, &app.options.name));
     }
     Ok(Json(card(&app)))
 }

@@ -364,6 +364,16 @@ fn a_body_that_is_no_request_is_refused() {
 }
 
 #[test]
+fn a_model_of_another_name_is_not_found() {
+    let fault = Fault::no_model("a b", "m");
+    assert_eq!(
+        (fault.status.as_u16(), &fault.body()["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
+    assert_eq!(fault.body()["error"]["message"], "there is no model `a b` here, but `m`");
+}
+
+#[test]
 fn a_raw_prompt_is_a_text_or_ids() {
     for (prompt, expected) in [
         (json!("x"), Source::Text("x".into())),
