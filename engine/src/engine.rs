@@ -163,6 +163,11 @@ impl Engine {
         self.thread.shared.n_taken.load(Ordering::Relaxed)
     }
 
+    /// Tokens that were generated since the start, those of turns that broke off too.
+    pub fn n_generated(&self) -> u64 {
+        self.thread.shared.n_generated.load(Ordering::Relaxed)
+    }
+
     /// Starts a turn. `sink` takes its events on the engine's thread, so it must not block: every turn waits for it.
     ///
     /// The prompt is made here, on the caller's thread, which takes longer the longer it is.

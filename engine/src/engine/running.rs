@@ -259,6 +259,7 @@ impl<'a> Running<'a> {
             demand.advance(id, tokenizer.mark(id));
         }
         self.generated.push(id);
+        self.shared.n_generated.fetch_add(1, Ordering::Relaxed);
         self.sampler.accept(id);
         if let Some(drafter) = &mut self.drafter {
             drafter.push(id);

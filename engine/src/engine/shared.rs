@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Instant;
 
 use super::Options;
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) n_places: usize,
     /// Turns that do.
     pub(super) n_taken: Arc<AtomicUsize>,
+    /// Tokens that were generated in all turns, whatever became of these.
+    pub(super) n_generated: AtomicU64,
     pub(super) is_closing: AtomicBool,
     pub(super) turns: Turns,
     /// Tells how long batches take.
@@ -67,6 +69,7 @@ impl Shared {
             context_tokens: options.context_tokens.min(model.shape().max_positions),
             n_places: options.n_sessions.max(1).saturating_add(options.n_waiting),
             n_taken: Arc::default(),
+            n_generated: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
             turns: Turns::default(),
             clock: Box::new(Instant::now),

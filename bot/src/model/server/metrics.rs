@@ -55,7 +55,6 @@ struct Counts {
     requests: BTreeMap<Outcome, u64>,
     prompt_computed: u64,
     prompt_cached: u64,
-    generated: u64,
     drafted: u64,
     accepted: u64,
     first_token: Histogram,
@@ -67,6 +66,8 @@ struct Counts {
 pub(super) struct Gauges {
     pub(super) n_running: usize,
     pub(super) n_waiting: usize,
+    /// Tokens that were generated, those of turns that broke off too.
+    pub(super) n_generated: u64,
     /// Bytes of the process in memory, where the system tells.
     pub(super) resident_bytes: Option<u64>,
     /// Bytes that may be kept for later turns.
@@ -79,7 +80,6 @@ impl Metrics {
             requests: BTreeMap::new(),
             prompt_computed: 0,
             prompt_cached: 0,
-            generated: 0,
             drafted: 0,
             accepted: 0,
             first_token: Histogram::new(&FIRST_TOKEN),
@@ -99,7 +99,6 @@ impl Metrics {
         let n_generated = finished.reply.usage.unwrap_or_default().completion_tokens;
         counts.prompt_computed += timings.n_prefilled as u64;
         counts.prompt_cached += timings.n_cached as u64;
-        counts.generated += n_generated;
         counts.drafted += timings.n_drafted as u64;
         counts.accepted += timings.n_accepted as u64;
         counts.first_token.observe(timings.first_token());
@@ -129,7 +128,7 @@ impl Metrics {
         text.row("hyla_prompt_tokens_total{source=\"computed\"}", counts.prompt_computed as f64);
         text.row("hyla_prompt_tokens_total{source=\"cached\"}", counts.prompt_cached as f64);
         for (name, help, n) in [
-            ("hyla_generated_tokens_total", "Tokens that were generated.", counts.generated),
+            ("hyla_generated_tokens_total", "Tokens that were generated.", gauges.n_generated),
             ("hyla_drafted_tokens_total", "Tokens that were drafted.", counts.drafted),
             ("hyla_accepted_tokens_total", "Drafted tokens that were right.", counts.accepted),
         ] {

@@ -298,6 +298,7 @@ async fn show_metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let text = app.metrics.text(Gauges {
         n_running,
         n_waiting: n_turns - n_running,
+        n_generated: app.engine.n_generated(),
         resident_bytes: resident_bytes(),
         cache_limit_bytes: app.options.memory_bytes,
     });

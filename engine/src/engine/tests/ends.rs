@@ -110,10 +110,10 @@ fn a_stop_string_of_newlines_ends_the_turn_before_a_call() {
 fn a_cancelled_turn_ends_before_its_next_token() {
     let (options, shared, model) = fresh(|options| options.n_sessions = 2);
     let mut worker = Worker::new(&shared, model, plain(), 1 << 30, options.limits());
-    let other = add(&shared, &mut worker, text("Sing!", 100));
-    let mut query = text("Hop!", 4000);
-    query.n_logprobs = Some(0);
-    let turn = add(&shared, &mut worker, query);
+    let [other, turn] = [("Sing!", 100), ("Hop!", 4000)].map(|(prompt, max_tokens)| {
+        let query = Query { n_logprobs: Some(0), ..text(prompt, max_tokens) };
+        add(&shared, &mut worker, query)
+    });
     let waiting = add(&shared, &mut worker, text("Wait.", 10));
     (0..5).for_each(|_| assert!(worker.step()));
     turn.turn.cancel();
@@ -128,6 +128,9 @@ fn a_cancelled_turn_ends_before_its_next_token() {
     let Seen { turn: dropped, events, .. } = add(&shared, &mut worker, text("Drop.", 1000));
     worker.step();
     drop(dropped);
+    // What was generated counts, whatever became of it.
+    let n_generated = shared.n_generated.load(Ordering::Relaxed);
+    assert_eq!(n_generated, (n_tokens + other.tokens().len()) as u64);
     run(&mut worker);
     assert_eq!(other.finished().reply.usage.unwrap().completion_tokens, 100);
     assert!(matches!(events.iter().last(), Some(Event::End(Err(Failure::Cancelled)))));
