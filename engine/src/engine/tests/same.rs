@@ -26,8 +26,8 @@ fn queries() -> Vec<Query> {
 }
 
 /// Each alone, on an engine that knows nothing, without drafts and with the prompt in one batch.
-fn expected() -> Vec<Vec<(u32, u32)>> {
-    let options = Options { n_draft: 0, prefill_tokens: 4096, ..options() };
+fn expected(dtype: Dtype) -> Vec<Vec<(u32, u32)>> {
+    let options = Options { dtype: Some(dtype), n_draft: 0, prefill_tokens: 4096, ..options() };
     queries()
         .into_iter()
         .map(|query| {
@@ -40,13 +40,27 @@ fn expected() -> Vec<Vec<(u32, u32)>> {
         .collect()
 }
 
+/// What weights are kept as while these are tested: in the tests' own form, and as people have them.
+const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::Int8];
+
 #[test]
 fn tokens_and_their_probabilities_depend_on_the_query_alone() {
-    let expected = expected();
+    DTYPES.into_iter().for_each(depend_on_the_query_alone);
+}
+
+fn depend_on_the_query_alone(dtype: Dtype) {
+    let expected = expected(dtype);
     assert!(expected.iter().all(|tokens| !tokens.is_empty()));
     let (mut n_drafted, mut n_accepted, mut n_cached) = (0, 0, 0);
     for (n_draft, prefill_tokens, n_sessions) in [(7, 64, 6), (7, 9, 3), (2, 1, 2), (0, 33, 6)] {
-        let options = Options { n_draft, prefill_tokens, n_sessions, n_waiting: 9, ..options() };
+        let options = Options {
+            dtype: Some(dtype),
+            n_draft,
+            prefill_tokens,
+            n_sessions,
+            n_waiting: 9,
+            ..options()
+        };
         let (shared, model) = load(&options);
         let mut worker = Worker::new(&shared, model, plain(), 1 << 30, options.limits());
         // The second time everything is cached.
@@ -70,6 +84,10 @@ fn tokens_and_their_probabilities_depend_on_the_query_alone() {
 
 #[test]
 fn a_draft_may_be_wrong_at_any_token() {
+    DTYPES.into_iter().for_each(may_be_wrong_at_any_token);
+}
+
+fn may_be_wrong_at_any_token(dtype: Dtype) {
     let words: Vec<u32> = (10..40).collect();
     let prompt = [words.as_slice(), &[7, 8, 9], &words[..12]].concat();
     for n_right in 0..12 {
@@ -77,7 +95,7 @@ fn a_draft_may_be_wrong_at_any_token() {
         let said = [&words[12..12 + n_right], &[200, 201], words.as_slice()].concat();
         let script: BTreeMap<usize, u32> = (prompt.len()..).zip(said.iter().copied()).collect();
         let run = |n_draft: usize| {
-            let options = Options { n_draft, ..options() };
+            let options = Options { dtype: Some(dtype), n_draft, ..options() };
             let (shared, model) = load(&options);
             let rows = Rows::default();
             let forward = scripted(script.clone(), &rows);
