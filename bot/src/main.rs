@@ -158,13 +158,15 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let reader = match &arguments.command {
-        Commands::Serve => Reader::Service,
+        Commands::Serve | Commands::Model(Model::Serve(_)) => Reader::Service,
         Commands::Run { .. } => Reader::Watcher,
         // `fix` shows its session itself.
         Commands::Fix(_)
         | Commands::Doctor { .. }
         | Commands::Jobs { .. }
-        | Commands::Model(_)
+        | Commands::Model(
+            Model::Info { .. } | Model::Quantize(_) | Model::Chat(_) | Model::Bench(_),
+        )
         | Commands::Transcript { .. } => Reader::Person,
     };
     let filter = config::log_filter();

@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use tests::house::hyla_binary;
 use tests::model::PATIENCE;
 use tests::tiny::{self, Script};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 const KEY: &str = "key-of-tests-123";
 
@@ -35,43 +38,31 @@ struct Server {
     child: Child,
     url: String,
     client: reqwest::Client,
-    folder: tempfile::TempDir,
+    /// All that it logs, once it has ended.
+    log: JoinHandle<String>,
+    _folder: tempfile::TempDir,
 }
 
 impl Server {
     async fn start(model: impl FnOnce(&Path), arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("the temp folder can be written");
         model(folder.path());
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = socket.local_addr().expect("it is bound").to_string();
-        drop(socket);
-        let child = Command::new(hyla_binary())
-            .args([
-                "model",
-                "serve",
-                "--threads",
-                "1",
-                "--name",
-                "tiny",
-                "--listen",
-                &address,
-                "--model",
-            ])
+        let mut child = Command::new(hyla_binary())
+            .args(["model", "serve", "--threads", "1", "--name", "tiny"])
+            .args(["--listen", "127.0.0.1:0", "--model"])
             .arg(folder.path())
             .args(arguments)
             .stdin(Stdio::null())
-            .stderr(std::fs::File::create(folder.path().join("log")).expect("the folder is ours"))
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .expect("it starts");
-        let (url, client) = (format!("http://{address}"), reqwest::Client::new());
-        let server = Self { child, url, client, folder };
-        let begun = Instant::now();
-        while server.client.get(format!("{}/health", server.url)).send().await.is_err() {
-            assert!(begun.elapsed() < PATIENCE, "it does not answer");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        server
+        let lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
+        let (address, told) = oneshot::channel();
+        let log = tokio::spawn(log(lines, address));
+        let told = tokio::time::timeout(PATIENCE, told).await.expect("it answers");
+        let url = format!("http://{}", told.expect("it tells where"));
+        Self { child, url, client: reqwest::Client::new(), log, _folder: folder }
     }
 
     async fn scripted(arguments: &[&str]) -> Self {
@@ -101,7 +92,6 @@ impl Server {
         let begun = Instant::now();
         while self.metric(row).await != value {
             assert!(begun.elapsed() < PATIENCE, "`{row}` is never {value}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -116,6 +106,24 @@ impl Server {
             .expect("it ends")
             .expect("it is ours")
     }
+}
+
+/// Reads what a server logs to its end, and tells where it answers as soon as it says so.
+async fn log(mut lines: Lines<BufReader<ChildStderr>>, address: oneshot::Sender<String>) -> String {
+    let (mut log, mut address) = (String::new(), Some(address));
+    while let Ok(Some(line)) = lines.next_line().await {
+        let record: Value = serde_json::from_str(&line).unwrap_or_default();
+        let fields = &record["fields"];
+        if let (Some("answering at /v1"), Some(told)) =
+            (fields["message"].as_str(), fields["address"].as_str())
+        {
+            // Whoever waited for it has given up.
+            let _ = address.take().map(|address| address.send(told.to_owned()));
+        }
+        log.push_str(&line);
+        log.push('\n');
+    }
+    log
 }
 
 /// The JSON of each event of a stream.
@@ -252,6 +260,9 @@ async fn only_the_key_opens_and_no_open_address_goes_without() {
     for (path, key, status) in [
         ("/v1/models", Some(KEY), 200),
         ("/v1/models/tiny", Some(KEY), 200),
+        ("/v1/models/t%69ny", Some(KEY), 200),
+        ("/v1/models/v1/models/tiny", Some(KEY), 404),
+        ("/v1/models/%ff", Some(KEY), 400),
         ("/v1/models/other", Some(KEY), 404),
         ("/v1/models", Some("key-of-tests-124"), 401),
         ("/v1/models", None, 401),
@@ -309,6 +320,9 @@ async fn a_full_server_says_when_to_come_again_and_a_lost_client_frees_its_place
     }
     assert_eq!(server.metric("hyla_requests_total{outcome=\"cancelled\"} ").await, 2.0);
     assert_eq!(server.metric("hyla_requests_total{outcome=\"busy\"} ").await, 2.0);
+
+    // What it generated until then was work.
+    assert!(server.metric("hyla_generated_tokens_total ").await >= 2.0);
 
     // Nor does one that waits for a whole answer leave its turn behind.
     let mut whole = endless();
@@ -388,7 +402,7 @@ fn places(value: &Value, place: &str, found: &mut Vec<String>) {
 
 #[tokio::test]
 async fn whatever_stands_in_a_body_there_is_an_answer() {
-    let server = Server::scripted(&[]).await;
+    let mut server = Server::scripted(&[]).await;
     let function = json!({ "name": "f", "arguments": "{\"a\": [1, {\"b\": null}]}" });
     let asked = json!({
         "model": "tiny", "max_tokens": 2, "stream": false, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "seed": 1,
@@ -445,7 +459,9 @@ async fn whatever_stands_in_a_body_there_is_an_answer() {
         }
     }
     assert!(n_refused > n_places, "almost nothing was refused");
-    let log = std::fs::read_to_string(server.folder.path().join("log")).expect("it is ours");
+    server.send(Signal::SIGTERM);
+    assert!(server.ended().await.success());
+    let log = server.log.await.expect("it is read");
     assert!(!log.contains("panicked"), "{log}");
 }
 
