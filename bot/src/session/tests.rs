@@ -173,7 +173,10 @@ async fn a_turn_whose_call_is_broken_is_not_the_end_of_the_work() {
         Ok(turn)
     };
     for (content, reason) in [
-        ("Let me write.\n\n<tool_call>\n<function=Write>\n<parameter=content>\nx", Reason::BrokenCall),
+        (
+            "Let me write.\n\n<tool_call>\n<function=Write>\n<parameter=content>\nx",
+            Reason::BrokenCall,
+        ),
         ("<function=Write>\n<parameter=content>\nx", Reason::BrokenCall),
         ("The mark `<tool_call>` is read.", Reason::Finished),
     ] {
