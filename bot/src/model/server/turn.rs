@@ -251,7 +251,8 @@ mod tests {
             sender.try_send(token()).unwrap();
         }
         let due = Instant::now();
-        assert_eq!(next_text(&mut events, due, &mut take).await, BEAT_TEXT);
+        let beat = tokio::time::timeout(BEAT / 2, next_text(&mut events, due, &mut take)).await;
+        assert_eq!(beat.expect("it was due at once"), BEAT_TEXT);
         sender.try_send(token()).unwrap();
         sender.try_send(Event::Piece(Piece::Text("y".into()))).unwrap();
         assert_eq!(next_text(&mut events, due, &mut take).await, "y");
