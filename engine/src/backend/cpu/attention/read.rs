@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::{Cache, KEYS, Pairs, VALUES};
-use crate::backend::cpu::isa::{Isa, Kernel, Lanes};
+use crate::backend::cpu::isa::{Isa, Kernel, Lanes, fetch};
 use crate::backend::cpu::ops;
 use crate::backend::cpu::rows::Element;
 
@@ -286,7 +286,7 @@ impl<E: Element> Kernel for Block<'_, '_, E> {
     }
 }
 
-/// Scores of all rows against `T` tiles of keys.
+/// Scores of all rows against `T` tiles of keys. The next ones are fetched meanwhile.
 #[inline(always)]
 fn score<L: Lanes, E: Element, const T: usize>(
     keys: &[Pairs<E>],
@@ -298,7 +298,9 @@ fn score<L: Lanes, E: Element, const T: usize>(
     let mut sums = [[L::splat(0.0); HEADS]; T];
     for (pair, query) in queries.iter().enumerate() {
         for of in 0..T {
-            let (first, second): (L, L) = E::pair(&keys[of * pairs + pair].0);
+            let key = &keys[of * pairs + pair];
+            fetch((&raw const *key).wrapping_add(T * pairs));
+            let (first, second): (L, L) = E::pair(&key.0);
             for row in 0..HEADS {
                 sums[of][row] = first.fma(L::splat(query[row][0]), sums[of][row]);
                 sums[of][row] = second.fma(L::splat(query[row][1]), sums[of][row]);
@@ -312,7 +314,8 @@ fn score<L: Lanes, E: Element, const T: usize>(
     }
 }
 
-/// Sums values by their weights, `16 * W` dimensions from register `at` on, for all rows.
+/// Sums values by their weights, `16 * W` dimensions from register `at` on, for all rows. Of the next tokens the same dimensions
+/// are fetched meanwhile.
 #[inline(always)]
 fn mix<L: Lanes, E: Element, const W: usize>(
     values: &[Pairs<E>],
@@ -326,8 +329,9 @@ fn mix<L: Lanes, E: Element, const W: usize>(
     for (pair, weights) in weights.iter().enumerate() {
         let group = pair / (VALUES / 2) * width + at;
         for of in 0..W {
-            let values = &values[(group + of) * 16 + pair % (VALUES / 2)].0;
-            let (first, second): (L, L) = E::pair(values);
+            let values = &values[(group + of) * 16 + pair % (VALUES / 2)];
+            fetch((&raw const *values).wrapping_add(width * 16));
+            let (first, second): (L, L) = E::pair(&values.0);
             for row in 0..HEADS {
                 sums[row][of] = first.fma(L::splat(weights[row][0]), sums[row][of]);
                 sums[row][of] = second.fma(L::splat(weights[row][1]), sums[row][of]);

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::{GROUP, PANEL, Packing, Work};
 use crate::backend::cpu::codes::TOGETHER;
+use crate::backend::cpu::isa::fetch;
 use crate::backend::cpu::matrix::Line;
 
 /// Bytes from a code that is used for a single row to one that is fetched. With it and the one below, two threads read
@@ -44,13 +45,13 @@ unsafe fn one_row<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
         let mut sums = _mm512_setzero_ps();
         for group in 0..work.n_groups {
             let scales_of_group = work.weights.scales[panel * work.n_groups + group].as_ptr();
-            fetch(scales_of_group.cast(), SCALES_AHEAD);
+            fetch(scales_of_group.cast::<i8>().wrapping_add(SCALES_AHEAD));
             let codes = &raw const work.x.codes[group];
             let lines = work.lines(panel, group, packing::<NIBBLES>());
             let mut whole = [_mm512_setzero_si512(); 4];
             for step in 0..packing::<NIBBLES>().n_lines() {
                 let line = &raw const lines[step];
-                fetch(line.cast(), AHEAD);
+                fetch(line.cast::<i8>().wrapping_add(AHEAD));
                 // SAFETY: a line, and the codes of a row.
                 unsafe {
                     let parts = split::<NIBBLES>(line);
@@ -70,13 +71,6 @@ unsafe fn one_row<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
         // SAFETY: the caller's promise.
         unsafe { store(work, 0, panel, sums) };
     }
-}
-
-/// Fetches what will be used soon; behind the end of a table nothing happens.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn fetch(from: *const i8, ahead: usize) {
-    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead));
 }
 
 /// # Safety

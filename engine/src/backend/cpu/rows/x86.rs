@@ -8,6 +8,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::{Out, Rows};
+use crate::backend::cpu::isa::fetch;
 
 /// Products of an instruction.
 const STEP: usize = 32;
@@ -96,7 +97,7 @@ unsafe fn down(
     let (mut row, column) = (block.start, columns.start);
     while row < block.end {
         let n_rows = (block.end - row).min(HIGH);
-        fetch(rows, columns.end, (row - block.start) / HIGH, &part);
+        fetch_next(rows, columns.end, (row - block.start) / HIGH, &part);
         // SAFETY: the caller's promise.
         unsafe {
             match (n_rows, columns.len()) {
@@ -119,7 +120,7 @@ unsafe fn down(
 /// Fetches a line of each of the next outputs' weights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-fn fetch(rows: Rows<'_, u16>, column: usize, line: usize, part: &Range<usize>) {
+fn fetch_next(rows: Rows<'_, u16>, column: usize, line: usize, part: &Range<usize>) {
     let at = part.start + line * STEP;
     if at < part.end {
         let from = rows.weights.as_ptr().wrapping_add(column * rows.inputs + at);
@@ -150,7 +151,7 @@ unsafe fn tile<const H: usize, const W: usize>(
     let mut at = part.start;
     while at + STEP <= part.end {
         if W == 1 {
-            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(at).cast::<i8>().wrapping_add(AHEAD));
+            fetch(w.wrapping_add(at).cast::<i8>().wrapping_add(AHEAD));
         }
         // SAFETY: the slices hold H and W rows of `inputs` values.
         unsafe { step(&mut sums, x.wrapping_add(at), w.wrapping_add(at), inputs, u32::MAX) };
