@@ -2,11 +2,20 @@
 
 use std::path::PathBuf;
 
+/// What to do about a file that is not there.
+fn advice(source: &std::io::Error) -> &'static str {
+    if source.kind() == std::io::ErrorKind::NotFound {
+        " (a model's folder has config.json, safetensors files, tokenizer.json and chat_template.jinja)"
+    } else {
+        ""
+    }
+}
+
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
-    #[error("cannot read `{}`", file.display())]
+    #[error("cannot read `{}`{}", file.display(), advice(source))]
     Read {
         /// The file.
         file: PathBuf,

@@ -15,7 +15,7 @@ use engine::{Checkpoint, Shape, Summary};
 use serde::Serialize;
 
 use super::local::name_of;
-use super::serve::some_threads;
+use super::serve::{count, some_threads};
 
 /// Tokens of the prompt that is timed: as many as the engine computes in one batch.
 const PROMPT: usize = 512;
@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = some_threads)]
     threads: Option<usize>,
     /// Tokens of conversation behind which answers are timed. Each is computed first, which takes its time.
-    #[arg(long, value_delimiter = ',', default_value = "0,2048,8192", value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', default_value = "0,2048,8192", value_name = "LIST", value_parser = count)]
     depths: Vec<usize>,
     /// Print JSON.
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Where to listen. Anything but this machine's own addresses needs a key.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
     listen: SocketAddr,
     /// How weights are kept in memory: bf16, int8 or int4. If left out, as `hyla model quantize` has written them, and as bf16
     /// in any other folder.
@@ -39,13 +40,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one)]
     sessions: usize,
     /// Turns that wait for one of these to end; more are answered with 429.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
     waiting: usize,
     /// Tokens of prompt and answer together, at most.
     #[arg(long, value_name = "N", default_value = "131072", value_parser = at_least_one)]
     context: usize,
     /// Bytes at most of what is kept for the next turns of conversations.
-    #[arg(long, value_name = "BYTES", default_value_t = 8 << 30)]
+    #[arg(long, value_name = "BYTES", default_value = "8589934592", value_parser = count)]
     memory: usize,
     /// A file with the key that clients must show, readable by you alone.
     #[arg(long, value_name = "FILE")]
@@ -53,18 +54,33 @@ pub struct Arguments {
     /// The model's name for clients; its folder's name if left out.
     #[arg(long)]
     name: Option<String>,
-    /// How long running turns may take to end when the server is asked to stop.
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    /// How long running turns may take to end when the server is asked to stop. Whatever runs then is broken off.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     grace: humantime::Duration,
 }
 
 /// A count of something that there must be.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1".into()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
+    match count(text)? {
+        0 => Err("it must be at least 1".into()),
+        number => Ok(number),
     }
+}
+
+/// A count.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "it is too large".into(),
+        _ => "write a whole number in digits, such as 4096".into(),
+    })
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an address with a port, such as 127.0.0.1:8080".into())
+}
+
+fn time(text: &str) -> Result<humantime::Duration, String> {
+    text.parse().map_err(|_| "write a time with its unit, such as 30s or 2m".into())
 }
 
 /// A number of threads. More than any machine has cores would only be in each other's way, or not start.
@@ -153,9 +169,17 @@ mod tests {
             ("1025", "at most 1024"),
             ("18446744073709551615", "at most 1024"),
             ("18446744073709551616", "too large"),
+            ("lots", "such as 4096"),
         ] {
             let reason = some_threads(text).expect_err(words);
             assert!(reason.contains(words), "{text}: {reason}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_answered_with_what_can() {
+        assert!(address("127.0.0.1").unwrap_err().contains("127.0.0.1:8080"));
+        assert!(time("300").unwrap_err().contains("30s") && time("2m").is_ok());
+        assert!(count("8GB").unwrap_err().contains("digits") && count("0") == Ok(0));
     }
 }

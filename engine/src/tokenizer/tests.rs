@@ -173,7 +173,9 @@ fn a_folder_that_is_not_in_order_is_refused() {
     expect(config, &|file| file[key]["x"] = json!({ "content": "x" }), "`x` is no token id");
     expect(config, &|file| file[key]["9"] = json!({ "content": "<think>" }), "9 and 344");
     let error = Tokenizer::load(Path::new("/no/such/folder")).err().unwrap().to_string();
-    assert_eq!(error, "cannot read `/no/such/folder/tokenizer.json`");
+    assert!(
+        error.starts_with("cannot read `/no/such/folder/tokenizer.json` (a model's folder has")
+    );
 
     let only_listed = |file: &mut Value| *file = json!({});
     assert_eq!(load(config, only_listed).unwrap().n_ids(), N_PLAIN as usize + 26);

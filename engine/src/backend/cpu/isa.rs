@@ -54,21 +54,15 @@ impl Isa {
     }
 
     /// Whether `vdpbf16ps` may be used.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn has_bf16(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return matches!(self, Self::Avx512 | Self::Amx)
-            && std::is_x86_feature_detected!("avx512bf16");
-        #[cfg(not(target_arch = "x86_64"))]
-        false
+        matches!(self, Self::Avx512 | Self::Amx) && std::is_x86_feature_detected!("avx512bf16")
     }
 
     /// Whether `vpdpbusd` may be used.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn has_vnni(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return matches!(self, Self::Avx512 | Self::Amx)
-            && std::is_x86_feature_detected!("avx512vnni");
-        #[cfg(not(target_arch = "x86_64"))]
-        false
+        matches!(self, Self::Avx512 | Self::Amx) && std::is_x86_feature_detected!("avx512vnni")
     }
 
     /// Whether tiles may be used.

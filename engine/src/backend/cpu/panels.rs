@@ -84,7 +84,7 @@ pub(super) unsafe fn compute(
         }
         let _ = isa;
         for panel in panels {
-            for row in 0..n_rows {
+            for row in 0..work.n_rows {
                 portable(work, packing, panel, row);
             }
         }

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
 use super::attention::Cache;
 use super::isa::{Isa, Kernel, Lanes};
 use super::out::Out;
@@ -31,6 +32,7 @@ pub(super) trait Element: Copy + Default + Send + Sync {
     /// Where a lane of the first or second register of [`Self::pair`] lies among the 32.
     fn place(lane: usize, which: usize) -> usize;
     /// A cache of BF16, if it is one.
+    #[cfg(target_arch = "x86_64")]
     fn halves(cache: &Cache<Self>) -> Option<&Cache<u16>>;
     /// Rounds to this type.
     fn of(value: f32) -> Self;
@@ -51,6 +53,7 @@ impl Element for f32 {
         which * 16 + lane
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn halves(_: &Cache<Self>) -> Option<&Cache<u16>> {
         None
     }
@@ -80,6 +83,7 @@ impl Element for u16 {
         2 * lane + which
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn halves(cache: &Cache<Self>) -> Option<&Cache<u16>> {
         Some(cache)
     }
