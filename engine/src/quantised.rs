@@ -1,4 +1,4 @@
-//! Quantised folders: what [`write`] makes of a model's folder, and [`Checkpoint`](crate::Checkpoint) opens like any other.
+//! Quantised folders: what [`write()`] makes of a model's folder, and [`Checkpoint`](crate::Checkpoint) opens like any other.
 //!
 //! Beside copies of the source's configuration, tokenizer and template lies one `model.safetensors`. Its `__metadata__` has
 //! `format: hyla-panels`, `version: 1`, `dtype: int8` or `int4`, and `group: 64`. A weight `NAME` of a linear layer or of the
