@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
-use super::isa::{Kernel, Lanes};
+use super::isa::{Kernel, Lanes, SHIFT};
 use super::linear::Machine;
 use super::matrix::GROUP;
 use super::scratch::Table;
@@ -97,8 +97,7 @@ pub(super) fn quantise_group(values: &[f32], codes: &mut [i8; GROUP]) -> (f32, i
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     let mut total = 0;
     for at in 0..GROUP {
-        // In a sum with 1.5 * 2^23, the low bits are the nearest integer; it is at most 127 by the scale.
-        const SHIFT: f32 = 12_582_912.0;
+        // The nearest integer is at most 127 by the scale.
         let code = (padded[at] * inverse + SHIFT).to_bits().to_le_bytes()[0].cast_signed();
         total += i32::from(code);
         codes[at] = code;

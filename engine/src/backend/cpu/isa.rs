@@ -3,6 +3,9 @@
 //! A kernel is written once over [`Lanes`] and compiled for every instruction set; [`Isa::run`] picks one. Sixteen lanes
 //! are one AVX-512 register, two of AVX2, four of NEON, so a kernel adds in the same order everywhere.
 
+/// 1.5 * 2^23: in a sum with it, an f32 below 2^22 becomes the nearest integer, which then is the last bits of the sum.
+pub(super) const SHIFT: f32 = 12_582_912.0;
+
 /// An instruction set with kernels of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
@@ -232,8 +235,6 @@ impl Lanes for Plain {
 
     #[inline(always)]
     fn round(self) -> Self {
-        // Adding and taking away 1.5 * 2^23 rounds every f32 below 2^22.
-        const SHIFT: f32 = 12_582_912.0;
         Self(self.0.map(|x| (x + SHIFT) - SHIFT))
     }
 

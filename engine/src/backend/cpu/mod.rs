@@ -13,6 +13,8 @@ mod layers;
 mod linear;
 mod load;
 mod matrix;
+#[cfg(test)]
+mod noise;
 mod ops;
 mod out;
 mod panels;

@@ -2,15 +2,12 @@
 
 use half::bf16;
 
-use super::isa::{Kernel, Lanes};
+use super::isa::{Kernel, Lanes, SHIFT};
 use super::matrix::{GROUP, Line, PANEL};
 use super::panels::Packing;
 
 /// Sixteens of a group.
 const SIXTEENS: usize = GROUP / 16;
-
-/// Adding it rounds an f32 below 2^22 to an integer, which then is the last bits of the sum.
-const SHIFT: f32 = 12_582_912.0;
 
 /// Quantises one panel.
 pub(super) struct QuantisePanel<'a> {
@@ -186,15 +183,12 @@ fn pack_nibbles(codes: &[Bytes; PANEL], lines: &mut [Line]) {
 mod tests {
     use super::*;
     use crate::backend::cpu::isa::Isa;
+    use crate::backend::cpu::noise::values;
 
     /// Values of a row, with a zero group and one of equal ends, and a last group that is not whole.
     fn row() -> Vec<f32> {
-        let mut state = 5_u32;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-        };
-        let mut row: Vec<f32> = (0..GROUP * 4 + 37).map(|_| next() * next() * next()).collect();
+        let factors = values(3 * (GROUP * 4 + 37), 5);
+        let mut row: Vec<f32> = factors.as_chunks().0.iter().map(|[a, b, c]| a * b * c).collect();
         row[GROUP..2 * GROUP].fill(0.0);
         (row[2 * GROUP], row[2 * GROUP + 1]) = (-3.0, 3.0);
         row

@@ -2,16 +2,7 @@
 
 use super::read::{Read, n_together};
 use super::*;
-
-/// Values between -1 and 1, the same in every run.
-fn values(n: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
-}
+use crate::backend::cpu::noise::values;
 
 /// What a query that sees `n` tokens reads.
 fn plain(query: &[f32], keys: &[f32], values: &[f32], n: usize) -> Vec<f64> {

@@ -5,16 +5,7 @@ use half::bf16;
 use super::super::matrix::{Dtype, GROUP, Line};
 use super::super::quantise::QuantisePanel;
 use super::*;
-
-/// Values between -1 and 1, the same in every run.
-fn values(n: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
-}
+use crate::backend::cpu::noise::values;
 
 fn quantised(values: &[f32], inputs: usize, packing: Packing) -> Panels {
     let n_groups = inputs.div_ceil(GROUP);
