@@ -131,3 +131,17 @@ fn codes_are_near_the_weights_they_stand_for() {
     matrix.row(0, &mut row);
     assert_eq!(row, [0.0; 64]);
 }
+
+#[test]
+fn rows_wider_than_a_cache_are_computed_too() {
+    let machine = Machine::new(1, Isa::detect()).unwrap();
+    let inputs = 400_000;
+    for dtype in [Dtype::Bf16, Dtype::Int8, Dtype::Int4] {
+        let matrix = matrix(1, inputs, dtype);
+        let x = [values(inputs, 5), values(inputs, 5)].concat();
+        let input = Input::new(&machine, &x, inputs, &[&matrix]);
+        let mut out = vec![0.0; 2];
+        linear(&machine, &input, &mut [Job { matrix: &matrix, out: &mut out, adds: false }]);
+        assert!(out[0] == out[1] && out[0] != 0.0, "{dtype:?}: {out:?}");
+    }
+}

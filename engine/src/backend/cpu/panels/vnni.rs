@@ -78,7 +78,7 @@ unsafe fn one_row<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn many_rows<const NIBBLES: bool>(work: Work<'_>, panels: Range<usize>) {
-    let block = (BLOCK_BYTES / (work.n_groups * GROUP)).next_multiple_of(TOGETHER);
+    let block = (BLOCK_BYTES / (work.n_groups * GROUP)).max(1).next_multiple_of(TOGETHER);
     for from in (0..work.n_rows).step_by(block) {
         let rows = from..(from + block).min(work.n_rows);
         for panel in panels.clone().step_by(WIDE) {
