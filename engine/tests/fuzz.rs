@@ -5,6 +5,8 @@
 mod loader;
 #[path = "../fuzz/bodies/parser.rs"]
 mod parser;
+#[path = "fuzz/streams.rs"]
+mod streams;
 
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use engine::{Piece, Reply, Stop, Tool};
 use serde_json::json;
 
 /// What a turn is made of.
-enum Unit {
+#[derive(Debug, Clone)]
+pub(crate) enum Unit {
     Text(String),
     Mark(Mark),
 }
@@ -64,7 +65,12 @@ fn units(bytes: &[u8]) -> Vec<Unit> {
 
 /// The reply, and what was handed out on the way, with neighbours of a kind joined. Texts come in pieces of as many
 /// characters as `sizes` says, over and over; 0 is an empty piece.
-fn read(start: Start, stop: Stop, units: &[Unit], sizes: &[usize]) -> (Reply, Vec<Piece>) {
+pub(crate) fn read(
+    start: Start,
+    stop: Stop,
+    units: &[Unit],
+    sizes: &[usize],
+) -> (Reply, Vec<Piece>) {
     let mut sizes = sizes.iter().copied().cycle();
     let mut parser = Parser::new(start, tools(), 0);
     let mut pieces: Vec<Piece> = Vec::new();

@@ -290,6 +290,4 @@ fn find_start(text: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod any_stream;
-#[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod answer;
 mod ask;
 mod chat;
 mod completions;
+mod desk;
 mod fault;
 mod fields;
 mod guard;
@@ -32,19 +33,16 @@ use axum::{Router, middleware};
 use config::Secret;
 use engine::{Engine, Finished, Query};
 use serde_json::{Map, Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use answer::{Answer, Form, Head};
 use ask::Asked;
+use desk::Desk;
 use metrics::{Gauges, Metrics, Outcome};
 
 pub use fault::Fault;
 pub use listen::serve;
-
-/// Requests that become prompts at the same time; others wait for them. The largest body takes more than a gigabyte on
-/// its way, and every one of them keeps a core busy.
-const PROMPTS: usize = 2;
 
 /// How a model is served.
 #[derive(Debug, Clone)]
@@ -72,8 +70,7 @@ pub struct App {
     started: i64,
     metrics: Metrics,
     seats: watch::Sender<Seats>,
-    /// Where requests become prompts.
-    desk: Arc<Semaphore>,
+    desk: Desk,
 }
 
 /// Who is there.
@@ -94,7 +91,7 @@ impl App {
     pub fn new(engine: Engine, options: Options, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (started, metrics) = (clock.now().timestamp(), Metrics::new());
         let (seats, _) = watch::channel(Seats::default());
-        let desk = Arc::new(Semaphore::new(PROMPTS));
+        let desk = Desk::new();
         Arc::new(Self { engine, options, clock, started, metrics, seats, desk })
     }
 
@@ -214,32 +211,16 @@ async fn complete(
 ) -> Result<Response, Fault> {
     let mut seat = app.seat()?;
     let body = guard::body(body, headers).await.inspect_err(|fault| seat.refused(fault))?;
-    let desk = Arc::clone(&app.desk).acquire_owned().await.expect("nobody closes the semaphore");
-    // Whoever works there holds it: nothing stops that work when the client leaves.
-    let desk = Arc::new(desk);
-    let asked = asked(app, form, body, &desk).await.inspect_err(|fault| seat.refused(fault))?;
+    let name = app.options.name.clone();
+    let read = app.desk.work(move || read(form, &name, &body)).await;
+    let read = read.and_then(|(asked, place)| Ok((asked?, place)));
+    let (asked, place) = read.inspect_err(|fault| seat.refused(fault))?;
     let answer = Answer::new(app.head(form, &asked));
-    let running = turn::start(seat, asked.query, desk).await?;
+    let running = turn::start(seat, asked.query, place).await?;
     if asked.delivery.is_stream {
         return Ok(running.stream(answer));
     }
     Ok(Json(running.whole(answer).await?).into_response())
-}
-
-async fn asked(
-    app: &App,
-    form: Form,
-    body: Vec<u8>,
-    desk: &Arc<OwnedSemaphorePermit>,
-) -> Result<Asked, Fault> {
-    let (name, desk) = (app.options.name.clone(), Arc::clone(desk));
-    // Reading a long conversation takes longer than other requests should wait.
-    let read = tokio::task::spawn_blocking(move || {
-        let read = read(form, &name, &body);
-        drop((body, desk));
-        read
-    });
-    read.await.map_err(|_| Fault::defect("the request could not be read"))?
 }
 
 /// What a body of `/v1/chat/completions` asks of the engine, where the model has this name. Pure.

@@ -10,13 +10,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use engine::{Event, Failure, Finished, Query, Turn};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::Instant;
 
 use super::Seat;
 use super::answer::Answer;
+use super::desk::Place;
 use super::fault::Fault;
 use super::metrics::Outcome;
 
@@ -61,11 +61,7 @@ impl Drop for Own {
 }
 
 /// Starts a turn, unless the engine refuses it. The place at the desk is held until the prompt is made.
-pub(super) async fn start(
-    mut seat: Seat,
-    query: Query,
-    desk: Arc<OwnedSemaphorePermit>,
-) -> Result<Running, Fault> {
+pub(super) async fn start(mut seat: Seat, query: Query, place: Place) -> Result<Running, Fault> {
     let (sender, events) = channel(EVENTS);
     let turn = Arc::new(Held::default());
     let own = Arc::clone(&turn);
@@ -81,7 +77,7 @@ pub(super) async fn start(
     // Making a long prompt takes longer than other requests should wait.
     let started = tokio::task::spawn_blocking(move || {
         let started = engine.start(query, sink);
-        drop(desk);
+        drop(place);
         started
     });
     let started = match started.await {

@@ -1,47 +1,15 @@
 //! Streams that no model should write, cut in every way: how a stream is cut must not show.
 
+use engine::Piece;
+use engine::Stop;
+use engine::parse::{Mark, Start};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Mark, Parser, Start};
-use crate::{Piece, Reply, Stop, Tool};
+use crate::parser::{Unit, read};
 
-#[derive(Debug, Clone)]
-enum Unit {
-    Text(String),
-    Mark(Mark),
-}
-
-fn tools() -> Vec<Tool> {
-    let properties = json!({ "content": { "type": "string" }, "n": { "type": "integer" }, "list": { "type": "array" } });
-    ["Write", "Wr", "Read"]
-        .map(|name| Tool {
-            name: name.into(),
-            description: String::new(),
-            parameters: json!({ "type": "object", "properties": properties }),
-        })
-        .into()
-}
-
-/// The reply, and what was handed out on the way, with neighbours of a kind joined.
-fn parse(start: Start, stop: Stop, units: &[Unit]) -> (Reply, Vec<Piece>) {
-    let tools = tools();
-    let mut parser = Parser::new(start, &tools, 0);
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut take = |piece: Piece| match (pieces.last_mut(), piece) {
-        (Some(Piece::Text(last)), Piece::Text(more))
-        | (Some(Piece::Reasoning(last)), Piece::Reasoning(more)) => last.push_str(&more),
-        (_, piece) => pieces.push(piece),
-    };
-    for unit in units {
-        match unit {
-            Unit::Text(text) => parser.text(text, &mut take),
-            Unit::Mark(mark) => parser.mark(*mark, &mut take),
-        }
-    }
-    let reply = parser.finish(stop, None, &mut take);
-    (reply, pieces)
-}
+/// A piece for each text.
+const WHOLE: [usize; 1] = [usize::MAX];
 
 /// Neighbouring texts as one.
 fn whole(units: &[Unit]) -> Vec<Unit> {
@@ -55,22 +23,9 @@ fn whole(units: &[Unit]) -> Vec<Unit> {
     whole
 }
 
-/// Every text in pieces of as many characters as `sizes` says, over and over; 0 is an empty piece.
-fn cut(units: &[Unit], sizes: &[usize]) -> Vec<Unit> {
-    let mut sizes = sizes.iter().copied().chain([1]).cycle();
-    let mut pieces = Vec::new();
-    for unit in units {
-        let Unit::Text(text) = unit else {
-            pieces.push(unit.clone());
-            continue;
-        };
-        let mut chars = text.chars().peekable();
-        while chars.peek().is_some() {
-            let size = sizes.next().unwrap();
-            pieces.push(Unit::Text(chars.by_ref().take(size).collect()));
-        }
-    }
-    pieces
+/// Sizes that never come to nothing.
+fn sizes() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0..9_usize, 0..6).prop_map(|sizes| sizes.into_iter().chain([1]).collect())
 }
 
 fn words() -> impl Strategy<Value = &'static str> {
@@ -79,9 +34,9 @@ fn words() -> impl Strategy<Value = &'static str> {
         "<function=Write>",
         "<function=Wr>",
         "<function=Other>",
-        "<parameter=content>",
-        "<parameter=n>",
-        "<parameter=list>",
+        "<parameter=s>",
+        "<parameter=i>",
+        "<parameter=l>",
         "</parameter>",
         "</function>",
         "<tool_call>",
@@ -120,14 +75,14 @@ proptest! {
     #[test]
     fn how_a_stream_is_cut_does_not_show(
         units in units(),
-        sizes in prop::collection::vec(0..9_usize, 0..6),
+        sizes in sizes(),
         start in prop::sample::select(vec![Start::Reasoning, Start::Content]),
         stop in prop::sample::select(vec![Stop::End, Stop::Length]),
     ) {
         let whole = whole(&units);
-        let expected = parse(start, stop, &whole);
-        prop_assert_eq!(&parse(start, stop, &units), &expected);
-        prop_assert_eq!(&parse(start, stop, &cut(&whole, &sizes)), &expected);
+        let expected = read(start, stop, &whole, &WHOLE);
+        prop_assert_eq!(&read(start, stop, &units, &WHOLE), &expected);
+        prop_assert_eq!(&read(start, stop, &whole, &sizes), &expected);
     }
 
     #[test]
@@ -135,7 +90,7 @@ proptest! {
         units in units(),
         start in prop::sample::select(vec![Start::Reasoning, Start::Content]),
     ) {
-        let (reply, pieces) = parse(start, Stop::End, &units);
+        let (reply, pieces) = read(start, Stop::End, &units, &WHOLE);
         let joined = |wanted: fn(&Piece) -> Option<&str>| pieces.iter().filter_map(wanted).collect::<String>();
         let reasoning = joined(|piece| if let Piece::Reasoning(text) = piece { Some(text) } else { None });
         let content = joined(|piece| if let Piece::Text(text) = piece { Some(text) } else { None });
@@ -150,7 +105,7 @@ proptest! {
     #[test]
     fn a_value_arrives_as_it_was_written(
         words in prop::collection::vec(words(), 0..12),
-        sizes in prop::collection::vec(1..9_usize, 0..6),
+        sizes in sizes(),
     ) {
         let value = words.concat();
         let is_ambiguous = value
@@ -158,12 +113,12 @@ proptest! {
             .any(|(at, end)| value[at + end.len()..].trim_start().starts_with("<parameter="));
         prop_assume!(!is_ambiguous);
         let body = format!(
-            "\n<function=Write>\n<parameter=content>\n{value}\n</parameter>\n<parameter=n>\n7\n</parameter>\n</function>\n"
+            "\n<function=Write>\n<parameter=s>\n{value}\n</parameter>\n<parameter=i>\n7\n</parameter>\n</function>\n"
         );
         let call = [Unit::Mark(Mark::CallOpen), Unit::Text(body), Unit::Mark(Mark::CallClose)];
-        let (reply, _) = parse(Start::Content, Stop::End, &cut(&call, &sizes));
+        let (reply, _) = read(Start::Content, Stop::End, &call, &sizes);
         prop_assert_eq!(reply.calls.len(), 1);
         let arguments: serde_json::Value = serde_json::from_str(&reply.calls[0].arguments).unwrap();
-        prop_assert_eq!(arguments, json!({ "content": value, "n": 7 }));
+        prop_assert_eq!(arguments, json!({ "s": value, "i": 7 }));
     }
 }
