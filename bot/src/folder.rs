@@ -82,7 +82,10 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        match std::fs::remove_dir(self.runs()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Where the agent works.

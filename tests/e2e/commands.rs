@@ -2,18 +2,14 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use bot::forge::Permission;
-use bot::job::RepoName;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tests::forge::{Dialect, FakeForge, Fault, Matcher};
-use tests::house::{
-    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
-};
+use tests::house::{WEBHOOK_SECRET, configuration, demo_folder, demo_recording, hyla_binary, way};
 use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
-use tokio::process::{Child, Command};
+use tests::outside::{Outside, lives, send, until};
+use tokio::process::Command;
 
 struct Ran {
     code: Option<i32>,
@@ -237,73 +233,15 @@ async fn fix_says_what_it_waits_for_and_which_key_is_missing() {
     assert!(!ran.stderr.contains("k-123"), "{}", ran.stderr);
 }
 
-/// A forge with a repository and a configuration for it.
-struct Outside {
-    forge: FakeForge,
-    _model: ModelServer,
-    folder: tempfile::TempDir,
-    file: String,
-    port: u16,
-}
-
-async fn outside() -> Outside {
-    outside_with(demo_recording()).await
-}
-
-async fn outside_with(recording: Recording) -> Outside {
-    let forge = FakeForge::start(Dialect::Forgejo15).await;
-    let repo = forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
-    for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
-        forge.add_user(login, Permission::None);
-        forge.set_permission(&repo, login, permission);
-    }
-    let token = forge.token_for("hyla");
-    let model = ModelServer::start(recording).await.expect("it starts");
-    let folder = way();
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let port = socket.local_addr().expect("it is bound").port();
-    let text = configuration(folder.path(), &forge, &model.url(), &token);
-    let path = folder.path().join("hyla.toml");
-    std::fs::write(&path, format!("{text}\n[server]\nlisten = \"127.0.0.1:{port}\"\n"))
-        .expect("it is ours");
-    Outside { forge, _model: model, file: path.display().to_string(), folder, port }
-}
-
-impl Outside {
-    /// Starts the service.
-    fn serve(&self, errors: impl Into<Stdio>) -> Child {
-        let mut command = Command::new(hyla_binary());
-        command.args(["serve", "--config", &self.file]).stdin(Stdio::null()).stderr(errors);
-        command.kill_on_drop(true).spawn().expect("it starts")
-    }
-
-    /// Waits until the service listens, and has the repository send it its deliveries.
-    async fn is_heard_by(&self, repo: &RepoName) {
-        until("it listens", || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
-            .await;
-        let hook = format!("http://127.0.0.1:{}/hooks/main", self.port);
-        self.forge.register_hook(repo, &hook, WEBHOOK_SECRET);
-    }
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test]
 async fn the_service_does_the_main_job_and_stops_when_told() {
-    let outside = outside().await;
-    let repo = "acme/hours".parse().expect("that is a name");
-    let log = outside.folder.path().join("log");
+    let outside = Outside::usual().await;
+    let repo = outside.repo.clone();
+    let log = outside.log();
     let mut service = outside.serve(std::fs::File::create(&log).expect("it is ours"));
-    outside.is_heard_by(&repo).await;
-    let (title, body) = demo_issue();
+    outside.is_heard().await;
     let ann = outside.forge.person("ann");
-    let issue = ann.open_issue(&repo, title, body, &[]).await;
+    let issue = outside.open_issue(&[]).await;
     ann.add_label(&repo, issue, "hyla").await;
     until("the draft is announced", || {
         outside
@@ -333,20 +271,6 @@ async fn the_service_does_the_main_job_and_stops_when_told() {
     outside.forge.assert_clean();
 }
 
-fn send(service: &tokio::process::Child, signal: Signal) {
-    let number = i32::try_from(service.id().expect("it runs")).expect("it is a pid");
-    kill(Pid::from_raw(number), signal).expect("it is ours");
-}
-
-/// Whether any process on this machine has these words in its command line.
-fn lives(words: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").expect("Linux has it").filter_map(Result::ok);
-    processes.map(|entry| entry.path().join("cmdline")).any(|path| {
-        let line = std::fs::read(path).unwrap_or_default();
-        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
-    })
-}
-
 #[tokio::test]
 async fn a_service_that_ends_leaves_no_process_and_the_next_one_finishes_the_job() {
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
@@ -363,16 +287,12 @@ async fn ended_by(signal: Signal) {
     };
     let mut recording = demo_recording();
     recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
-    let outside = outside_with(recording).await;
-    let short = "\n[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
-    let text = std::fs::read_to_string(&outside.file).expect("it is ours");
-    std::fs::write(&outside.file, text + short).expect("it is ours");
-    let repo = "acme/hours".parse().expect("that is a name");
+    let short = "[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
+    let outside = Outside::start(recording, short).await;
+    let repo = outside.repo.clone();
     let mut first = outside.serve(Stdio::null());
-    outside.is_heard_by(&repo).await;
-    let (title, body) = demo_issue();
-    let ann = outside.forge.person("ann");
-    let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
+    outside.is_heard().await;
+    let issue = outside.open_issue(&["hyla"]).await;
     until("the agent sleeps", || lives(&words)).await;
 
     send(&first, signal);
@@ -392,10 +312,9 @@ async fn ended_by(signal: Signal) {
 
 #[tokio::test]
 async fn run_works_on_one_issue_without_a_label() {
-    let outside = outside().await;
-    let repo = "acme/hours".parse().expect("that is a name");
-    let (title, body) = demo_issue();
-    let issue = outside.forge.person("ann").open_issue(&repo, title, body, &[]).await;
+    let outside = Outside::usual().await;
+    let repo = outside.repo.clone();
+    let issue = outside.open_issue(&[]).await;
     let ran = hyla(&["run", "--config", &outside.file, &format!("main:acme/hours#{issue}")]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.contains("The draft is ready"), "{}", ran.stdout);
@@ -436,10 +355,8 @@ async fn run_that_is_interrupted_gives_its_job_back_uncounted() {
     let sleep = Call { name: "Bash".into(), arguments: r#"{"command": "sleep 4721"}"#.into() };
     let mut recording = demo_recording();
     recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
-    let outside = outside_with(recording).await;
-    let repo = "acme/hours".parse().expect("that is a name");
-    let (title, body) = demo_issue();
-    let issue = outside.forge.person("ann").open_issue(&repo, title, body, &[]).await;
+    let outside = Outside::start(recording, "").await;
+    let issue = outside.open_issue(&[]).await;
     let subject = format!("main:acme/hours#{issue}");
     let running = Command::new(hyla_binary())
         .args(["run", "--config", &outside.file, &subject])
@@ -463,14 +380,12 @@ async fn run_that_is_interrupted_gives_its_job_back_uncounted() {
 
 #[tokio::test]
 async fn a_service_stops_though_a_fetch_does_not() {
-    let outside = outside().await;
-    let repo = "acme/hours".parse().expect("that is a name");
+    let outside = Outside::usual().await;
     let fetch = Matcher::new("POST", "/acme/hours.git/git-upload-pack");
     outside.forge.fault(fetch, Fault::Hang, usize::MAX);
     let mut service = outside.serve(Stdio::null());
-    outside.is_heard_by(&repo).await;
-    let (title, body) = demo_issue();
-    outside.forge.person("ann").open_issue(&repo, title, body, &["hyla"]).await;
+    outside.is_heard().await;
+    outside.open_issue(&["hyla"]).await;
     until("the fetch hangs", || {
         outside.forge.requests().iter().any(|request| request.path.ends_with("git-upload-pack"))
     })
@@ -482,8 +397,8 @@ async fn a_service_stops_though_a_fetch_does_not() {
 
 #[tokio::test]
 async fn run_leaves_a_pull_request_alone() {
-    let outside = outside().await;
-    let repo = "acme/hours".parse().expect("that is a name");
+    let outside = Outside::usual().await;
+    let repo = outside.repo.clone();
     let ann = outside.forge.person("ann");
     ann.commit(&repo, "topic", [("a.txt", "a\n")]);
     let pull = ann.open_pull(&repo, "Mine", "topic", "main").await;
@@ -496,8 +411,8 @@ async fn run_leaves_a_pull_request_alone() {
 
 #[tokio::test]
 async fn doctor_names_what_is_out_of_order() {
-    let outside = outside().await;
-    let repo: RepoName = "acme/hours".parse().expect("that is a name");
+    let outside = Outside::usual().await;
+    let repo = outside.repo.clone();
     let change = |from: &str, to: &str| {
         let text = std::fs::read_to_string(&outside.file).expect("it is ours");
         std::fs::write(&outside.file, text.replace(from, to)).expect("it is ours");
@@ -509,7 +424,7 @@ async fn doctor_names_what_is_out_of_order() {
     outside.forge.add_label(&repo, "hyla");
     let sound = hyla(&["doctor", "--config", &outside.file]).await;
     assert_eq!(sound.code, Some(0), "{}{}", sound.stdout, sound.stderr);
-    assert!(!outside.folder.path().join("data").exists(), "the doctor looks and makes nothing");
+    assert!(!outside.data().exists(), "the doctor looks and makes nothing");
 
     let old = r#"{"version": "1.20.3+gitea-1.20.3"}"#.to_owned();
     let fault = Fault::Status { status: 200, body: old, headers: vec![] };
@@ -588,9 +503,9 @@ async fn doctor_sees_that_asks_in_an_organisation_would_be_refused() {
 
 #[tokio::test]
 async fn a_service_with_a_wrong_token_says_so_when_it_starts() {
-    let outside = outside().await;
+    let outside = Outside::usual().await;
     std::fs::write(outside.folder.path().join("token"), "not-a-token").expect("it is ours");
-    let log = outside.folder.path().join("log");
+    let log = outside.log();
     let _service = outside.serve(std::fs::File::create(&log).expect("it is ours"));
     let seen = || std::fs::read_to_string(&log).unwrap_or_default();
     until("it warns", || seen().contains("make a new token for the bot's user")).await;
@@ -603,9 +518,9 @@ async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
         eprintln!("skipped: only root can give files away");
         return;
     }
-    let outside = outside().await;
+    let outside = Outside::usual().await;
     outside.forge.add_label(&"acme/hours".parse().expect("that is a name"), "hyla");
-    let data = outside.folder.path().join("data");
+    let data = outside.data();
     std::fs::create_dir(&data).expect("it is ours");
     std::fs::write(data.join("hyla.db"), "").expect("it is ours");
     std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
@@ -635,8 +550,8 @@ async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
 
 #[tokio::test]
 async fn jobs_says_where_it_looked() {
-    let outside = outside().await;
-    let data = outside.folder.path().join("data");
+    let outside = Outside::usual().await;
+    let data = outside.data();
     let shown = data.display().to_string();
     let ran = hyla(&["jobs", "--config", &outside.file, "--limit", "0"]).await;
     assert!(ran.code == Some(2) && ran.stderr.contains("--limit"), "{}", ran.stderr);

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::forge::{Dialect, FakeForge, Files};
 use crate::model::{MODEL, ModelServer, Recording};
+use crate::outside::files_below;
 
 /// The secret of every webhook in tests.
 pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
@@ -349,20 +350,6 @@ pub fn way() -> tempfile::TempDir {
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), mode).expect("the folder is ours");
     folder
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(_) | Err(_) => files.push(entry.path()),
-            }
-        }
-    }
-    files
 }
 
 /// What differs from run to run in what people see: durations, commits, digests, ports.

@@ -3,5 +3,7 @@
 pub mod forge;
 pub mod house;
 pub mod model;
+pub mod outside;
+pub mod release;
 pub mod tiny;
 pub mod tls;

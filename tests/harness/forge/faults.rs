@@ -33,8 +33,12 @@ pub enum Fault {
         /// Further headers; `content-type` is JSON unless it is among them.
         headers: Vec<(String, String)>,
     },
-    /// No answer, ever.
+    /// Nothing goes wrong. It holds a later fault for the same requests back.
+    Pass,
+    /// No answer, ever, and no effect.
     Hang,
+    /// The request is carried out, and never answered.
+    HangAfterEffect,
     /// The connection ends in the middle of the answer.
     CloseConnection,
     /// A 200 that calls itself JSON and is not.

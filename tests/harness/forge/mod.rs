@@ -19,7 +19,7 @@ mod server;
 mod shapes;
 mod state;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bot::forge::Permission;
@@ -82,6 +82,7 @@ struct Shared {
     /// Deliveries that the bot's own calls caused and nobody waits for yet.
     pending: Mutex<JoinSet<()>>,
     hooks_are_held: AtomicBool,
+    n_hung: AtomicUsize,
     checker: Checker,
     git: Git,
     git_slots: Semaphore,
@@ -120,6 +121,7 @@ impl FakeForge {
             deliveries: Mutex::default(),
             pending: Mutex::default(),
             hooks_are_held: AtomicBool::new(false),
+            n_hung: AtomicUsize::new(0),
             checker: Checker::new(dialect),
             git: Git::new(folder.path()),
             git_slots: Semaphore::new(4),
@@ -280,6 +282,11 @@ impl FakeForge {
     /// Takes back all faults.
     pub fn clear_faults(&self) {
         lock(&self.shared.faults).clear();
+    }
+
+    /// How many requests have met a fault that never answers.
+    pub fn n_hung(&self) -> usize {
+        self.shared.n_hung.load(Ordering::SeqCst)
     }
 
     /// Records deliveries without sending them, or stops doing so. A held one can be sent by `redeliver`.

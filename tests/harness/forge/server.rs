@@ -2,6 +2,7 @@
 //! API or to git.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -94,7 +95,11 @@ async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Reques
     };
     let fault = lock(&shared.faults).take(&asked.method, &asked.path);
     let reply = match fault {
-        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Hang) => shared.hang().await,
+        Some(Fault::HangAfterEffect) => {
+            shared.carry_out(&asked, authorization).await;
+            shared.hang().await
+        }
         Some(Fault::CloseConnection) => return broken(),
         Some(Fault::Garbage) => Reply::text(200, "application/json", "{\"id\": 1, \"na"),
         Some(Fault::Status { status, body, headers }) => overridden(status, body, headers),
@@ -102,7 +107,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Reques
             shared.carry_out(&asked, authorization).await;
             Reply::json(status, &serde_json::json!({ "message": "", "url": "" }))
         }
-        None => shared.carry_out(&asked, authorization).await,
+        None | Some(Fault::Pass) => shared.carry_out(&asked, authorization).await,
     };
     lock(&shared.requests)[number].status = Some(reply.status);
     response(reply)
@@ -120,6 +125,11 @@ impl Shared {
             return backend::serve(self, asked, authorization).await;
         }
         self.strange(asked, "the bot has no business with pages for people")
+    }
+
+    async fn hang(&self) -> Reply {
+        self.n_hung.fetch_add(1, Ordering::SeqCst);
+        std::future::pending().await
     }
 
     fn announce(self: &Arc<Self>, events: Vec<Event>) {

@@ -1,0 +1,100 @@
+//! What one job costs outside of the model and the tests: `cargo bench -p tests --bench job_overhead`.
+//!
+//! The whole bot, with git over HTTP and the real sandbox, on a repository of 100 MB that an earlier job has mirrored. The
+//! model answers at once and makes four calls, and the repository's tests are `true`; so what is left is reading the issue, the
+//! workspaces, the starts of sandboxes, the walk over what the agent left, the gate, the push and the pull request.
+//!
+//! Prints the parts of the last job, then as the last line the median of all, `overhead_s=N`.
+
+#![expect(clippy::print_stdout, reason = "a measurement is printed")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bot::job::Outcome;
+use tests::house::{House, Setup};
+use tests::model::{Call, Recording, Turn};
+use tests::release;
+
+/// Files of the repository, and their bytes: 100 MB that do not compress.
+const FILES: u64 = 2_000;
+const FILE_BYTES: u64 = 50_000;
+/// Jobs that are measured.
+const JOBS: usize = 5;
+
+fn main() -> anyhow::Result<()> {
+    release::build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let change = |config: &mut config::Config| {
+            config.evidence.test_commands.insert("acme/hours".into(), "true".into());
+        };
+        let folder = files()?;
+        let house = House::start(Setup {
+            files: folder.path().into(),
+            recording: recording(),
+            change: Box::new(change),
+            ..Setup::default()
+        });
+        let house = house.await;
+        job(&house).await?;
+        let mut times = Vec::new();
+        for _ in 0..JOBS {
+            times.push(job(&house).await?);
+        }
+        times.sort_unstable();
+        println!("jobs={JOBS} megabytes={}", FILES * FILE_BYTES / 1_000_000);
+        println!("overhead_s={:.2}", times[JOBS / 2].as_secs_f64());
+        Ok(())
+    })
+}
+
+/// A job on an issue of its own.
+async fn job(house: &House) -> anyhow::Result<Duration> {
+    let issue = house.open_issue().await;
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.clock.advance(house.bot.config.queue.settle);
+    let begun = Instant::now();
+    ensure!(house.step().await, "no job was due");
+    let elapsed = begun.elapsed();
+    let end = house.end().await;
+    ensure!(end.outcome == Outcome::DraftPr, "{}", end.operator);
+    println!("job={issue} seconds={:.2}", elapsed.as_secs_f64());
+    house.work().await;
+    Ok(elapsed)
+}
+
+fn recording() -> Recording {
+    let call = |name: &str, arguments: &str| Turn {
+        calls: vec![Call { name: name.into(), arguments: arguments.into() }],
+        ..Turn::default()
+    };
+    let turns = vec![
+        call("Glob", r#"{"pattern": "*.md"}"#),
+        call("Read", r#"{"file_path": "notes.md"}"#),
+        call("Edit", r#"{"file_path": "notes.md", "old_string": "one", "new_string": "two"}"#),
+        call("Bash", r#"{"command": "true"}"#),
+        Turn { content: "Done.".into(), ..Turn::default() },
+    ];
+    Recording { turns, each_conversation: true }
+}
+
+/// The repository's files, in a folder.
+fn files() -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("notes.md"), "one\n")?;
+    let mut seed = 1_u64;
+    for number in 0..FILES {
+        let words = (0..FILE_BYTES / 8).flat_map(|_| {
+            // xorshift64 of Marsaglia, 2003.
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed.to_le_bytes()
+        });
+        let below = folder.path().join(format!("data/{}", number % 50));
+        std::fs::create_dir_all(&below)?;
+        std::fs::write(below.join(format!("{number}.bin")), words.collect::<Vec<u8>>())?;
+    }
+    Ok(folder)
+}

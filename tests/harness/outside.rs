@@ -1,0 +1,199 @@
+//! The bot as it runs in earnest: the real `hyla serve`, a process that can be killed, beside a fake forge and a recording
+//! in the model's place. Its clock is the machine's.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bot::forge::Permission;
+use bot::job::RepoName;
+use bot::store::sqlite::Sqlite;
+use bot::store::{Row, Store};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use crate::forge::{Dialect, FakeForge};
+use crate::house::{
+    WEBHOOK_SECRET, configuration, demo_folder, demo_issue, demo_recording, hyla_binary, way,
+};
+use crate::model::{ModelServer, PATIENCE, Recording};
+
+/// How often something is looked at that nobody tells.
+pub const LOOK: Duration = Duration::from_millis(20);
+
+/// A forge with the repository `acme/hours`, `ann` who may write and the bot's user `hyla`, and a configuration for it.
+pub struct Outside {
+    /// The forge.
+    pub forge: FakeForge,
+    /// The model's server.
+    pub model: ModelServer,
+    /// The repository.
+    pub repo: RepoName,
+    /// The token of the bot's user.
+    pub token: String,
+    /// The configuration.
+    pub file: String,
+    /// The folder with configuration and data.
+    pub folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Outside {
+    /// The usual one.
+    pub async fn usual() -> Self {
+        Self::start(demo_recording(), "").await
+    }
+
+    /// One with this recording, and with these lines at the end of its configuration.
+    ///
+    /// # Panics
+    /// Something cannot be started.
+    pub async fn start(recording: Recording, more: &str) -> Self {
+        let forge = FakeForge::start(Dialect::Forgejo15).await;
+        let files = demo_folder().join("repository");
+        let repo = forge.add_repository("acme", "hours", files.as_path());
+        for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
+            forge.add_user(login, Permission::None);
+            forge.set_permission(&repo, login, permission);
+        }
+        let token = forge.token_for("hyla");
+        let model = ModelServer::start(recording).await.expect("loopback has a free port");
+        let folder = way();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let port = socket.local_addr().expect("it is bound").port();
+        let text = configuration(folder.path(), &forge, &model.url(), &token);
+        let path = folder.path().join("hyla.toml");
+        let server = format!("{text}\n[server]\nlisten = \"127.0.0.1:{port}\"\n{more}");
+        std::fs::write(&path, server).expect("the temp folder can be written");
+        let file = path.display().to_string();
+        Self { forge, model, repo, token, file, folder, port }
+    }
+
+    /// Starts the service; it ends with the value.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn serve(&self, errors: impl Into<Stdio>) -> Child {
+        let mut command = Command::new(hyla_binary());
+        command.args(["serve", "--config", &self.file]).stdin(Stdio::null()).stderr(errors);
+        command.kill_on_drop(true).spawn().expect("it starts")
+    }
+
+    /// The same, with what it logs in a file beside the configuration.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn serve_logged(&self) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log());
+        self.serve(log.expect("the temp folder can be written"))
+    }
+
+    /// Where [`Self::serve_logged`] logs.
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// The folder with the data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Waits until the service listens.
+    pub async fn listens(&self) {
+        let address = ("127.0.0.1", self.port);
+        until("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
+    }
+
+    /// Waits until the service listens, and has the repository send it its deliveries.
+    pub async fn is_heard(&self) {
+        self.listens().await;
+        let hook = format!("http://127.0.0.1:{}/hooks/main", self.port);
+        self.forge.register_hook(&self.repo, &hook, WEBHOOK_SECRET);
+    }
+
+    /// Opens the demonstration's issue as `ann`, with these labels.
+    pub async fn open_issue(&self, labels: &[&str]) -> u64 {
+        let (title, body) = demo_issue();
+        self.forge.person("ann").open_issue(&self.repo, title, body, labels).await
+    }
+
+    /// All jobs, the newest first.
+    ///
+    /// # Panics
+    /// The database cannot be read.
+    pub async fn jobs(&self) -> Vec<Row> {
+        let store = self.store().await;
+        store.jobs(1000).await.expect("the store answers")
+    }
+
+    /// The service's own database.
+    ///
+    /// # Panics
+    /// It cannot be opened.
+    pub async fn store(&self) -> Sqlite {
+        Sqlite::open(&self.data().join("hyla.db")).await.expect("the store opens")
+    }
+
+    /// What is left of jobs on the disk besides what is kept of them: their workspaces.
+    pub fn workspaces(&self) -> Vec<PathBuf> {
+        let jobs = std::fs::read_dir(self.data().join("jobs")).into_iter().flatten().flatten();
+        let inside = jobs.flat_map(|job| ["workspace", "runs"].map(|name| job.path().join(name)));
+        inside.filter(|path| path.exists()).collect()
+    }
+}
+
+impl Drop for Outside {
+    /// A test that fails shows what the service logged.
+    #[expect(clippy::print_stderr, reason = "it is read where the test's own output is")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", std::fs::read_to_string(self.log()).unwrap_or_default());
+        }
+    }
+}
+
+/// Waits until something holds.
+///
+/// # Panics
+/// It does not, for longer than any test should take.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Sends a signal to a service.
+///
+/// # Panics
+/// It has ended.
+pub fn send(service: &Child, signal: Signal) {
+    let number = i32::try_from(service.id().expect("it runs")).expect("it is a pid");
+    kill(Pid::from_raw(number), signal).expect("it is ours");
+}
+
+/// Whether any process on this machine has these words in its command line.
+pub fn lives(words: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.map(|entry| entry.path().join("cmdline")).any(|path| {
+        let line = std::fs::read(path).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+    })
+}
+
+/// All files below a folder.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(_) | Err(_) => files.push(entry.path()),
+            }
+        }
+    }
+    files
+}
