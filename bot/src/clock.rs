@@ -47,6 +47,11 @@ impl Manual {
     pub fn advance(&self, by: Duration) {
         *self.0.lock().expect("no holder of this lock panics") += by;
     }
+
+    /// Sets the clock back.
+    pub fn rewind(&self, by: Duration) {
+        *self.0.lock().expect("no holder of this lock panics") -= by;
+    }
 }
 
 impl Clock for Manual {

@@ -28,12 +28,23 @@ pub struct Inbox {
     pub wake: Arc<Notify>,
 }
 
+/// What a delivery asks for, decided from its own words and the configuration alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The issue to look at, or why there is none.
+    pub look: Result<Subject, &'static str>,
+    /// The issue or pull request that it is about, where it says so.
+    pub about: Option<Subject>,
+    /// How it shows that issue, where it may ask for something.
+    pub sighting: Option<Sighting>,
+}
+
 #[async_trait]
 impl webhooks::Inbox for Inbox {
     async fn accept(&self, delivery: Delivery, event: Event) -> Result<Accepted, InboxError> {
         let now = self.clock.now();
-        let sighting = self.sighting(&delivery.forge, &event);
-        let (subject, note) = match self.subject(&delivery.forge, event) {
+        let Decision { look, about, sighting } = decide(&self.forges, &delivery.forge, event);
+        let (subject, note) = match look {
             Ok(subject) => (Some(subject), None),
             Err(why) => (None, Some(why.to_owned())),
         };
@@ -43,6 +54,7 @@ impl webhooks::Inbox for Inbox {
             event: delivery.event,
             payload: delivery.payload,
             subject,
+            about,
             due: later(now, self.settle),
             note,
             sighting,
@@ -62,28 +74,29 @@ impl webhooks::Inbox for Inbox {
     }
 }
 
-impl Inbox {
-    /// How the issue read and whether the forge's label was on it.
-    fn sighting(&self, forge: &str, event: &Event) -> Option<Sighting> {
-        let Event::IssueSeen { seen: Some(seen), .. } = event else { return None };
-        let label = &self.forges.get(forge)?.label;
-        let has_label = seen.labels.iter().any(|each| each == label);
-        Some(Sighting { has_label, words: input::digest_of_words(&seen.title, &seen.body) })
-    }
-
-    /// The issue to look at, or why there is none.
-    fn subject(&self, forge: &str, event: Event) -> Result<Subject, &'static str> {
-        let (repo, issue) = match event {
-            Event::Other { reason } => return Err(reason),
-            Event::IssueSeen { cause: Cause::Changed, .. } => {
-                return Err("this change alone asks for nothing");
-            }
-            Event::IssueSeen { repo, number, .. } => (repo, number),
-        };
-        let settings = self.forges.get(forge).ok_or("no forge has this name")?;
-        if !settings.allows(&repo.to_string()) {
-            return Err("the repository is not on the allow-list");
+/// Decides what a delivery of one of these forges asks for.
+pub fn decide(forges: &BTreeMap<String, config::Forge>, forge: &str, event: Event) -> Decision {
+    let settings = forges.get(forge);
+    let subject = |(repo, issue)| Subject { forge: forge.to_owned(), repo, issue };
+    let ((repo, issue), cause, seen) = match event {
+        Event::Other { about, reason } => {
+            return Decision { look: Err(reason), about: about.map(subject), sighting: None };
         }
-        Ok(Subject { forge: forge.to_owned(), repo, issue })
-    }
+        Event::IssueSeen { repo, number, cause, seen } => ((repo, number), cause, seen),
+    };
+    let is_allowed = settings.is_some_and(|settings| settings.allows(&repo.to_string()));
+    let sighting = settings.zip(seen).map(|(settings, seen)| Sighting {
+        has_label: seen.labels.contains(&settings.label),
+        words: input::digest_of_words(&seen.title, &seen.body),
+    });
+    let subject = subject((repo, issue));
+    let look = match cause {
+        Cause::Changed => Err("this change alone asks for nothing"),
+        Cause::Opened | Cause::Reopened | Cause::LabelsMayHaveChanged => match settings {
+            None => Err("no forge has this name"),
+            Some(_) if !is_allowed => Err("the repository is not on the allow-list"),
+            Some(_) => Ok(subject.clone()),
+        },
+    };
+    Decision { look, about: Some(subject), sighting }
 }

@@ -271,7 +271,7 @@ impl Worker {
             Verdict::Ended(end) => self.end(lease, &end).await,
             Verdict::Dropped { why } => {
                 tracing::info!(why, "nothing to do");
-                self.store.drop_job(lease, &why).await
+                self.store.drop_job(lease, &why, now).await
             }
             Verdict::Joined(other) => {
                 tracing::info!(other = %other, "another job answers this already");
@@ -286,7 +286,7 @@ impl Worker {
             Verdict::Retry { why, after, .. } => {
                 let wait = self.wait(self.backoff(job.attempt), after);
                 tracing::warn!(why, wait = %shown(wait), "will be tried again");
-                self.store.retry(lease, later(now, wait), &why).await
+                self.store.retry(lease, later(now, wait), &why, now).await
             }
             Verdict::Unreachable { why, after, .. } => {
                 let wait = self.wait(self.outage(job), after);

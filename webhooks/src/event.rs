@@ -17,10 +17,15 @@ pub enum Event {
     },
     /// A delivery that asks for nothing: another event, another action, a test delivery.
     Other {
+        /// The issue or pull request that it is about, where it says so.
+        about: Option<(RepoName, u64)>,
         /// Why nothing follows, for the log.
         reason: &'static str,
     },
 }
+
+/// Why nothing follows from a delivery about a pull request.
+pub const ABOUT_A_PULL: &str = "it is about a pull request";
 
 /// Why an issue is worth a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use axum::http::HeaderMap;
 use serde::Deserialize;
 
-use crate::{Cause, Dialect, Event, Snapshot};
+use crate::event::ABOUT_A_PULL;
+use crate::{Cause, Dialect, Event, RepoName, Snapshot};
 
 /// The header names of a dialect, the finer event name first.
 pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
@@ -61,12 +62,18 @@ struct Repository {
 /// Reads a payload. An event that the bot knows but whose payload lacks what it needs is an error: the forge then shows
 /// a failed delivery to a person.
 pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
+    if name.starts_with("pull_request") {
+        let payload: Option<Payload> = serde_json::from_slice(payload).ok();
+        let about = payload.as_ref().and_then(about);
+        return Ok(Event::Other { about, reason: ABOUT_A_PULL });
+    }
     // `issue_comment` is the fine name of a comment on an issue; on a pull request it is `pull_request_comment`.
     if !matches!(
         name,
         "issues" | "issue_label" | "issue_assign" | "issue_milestone" | "issue_comment"
     ) {
-        return Ok(Event::Other { reason: "an event that the bot does not react to" });
+        let reason = "an event that the bot does not react to";
+        return Ok(Event::Other { about: None, reason });
     }
     let payload: Payload = serde_json::from_slice(payload).map_err(|error| {
         // The error's own text may quote the payload.
@@ -80,26 +87,34 @@ pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
         || payload.pull_request.is_some()
         || payload.issue.as_ref().is_some_and(|issue| issue.pull_request.is_some());
     if is_pull {
-        return Ok(Event::Other { reason: "it is about a pull request" });
+        return Ok(Event::Other { about: about(&payload), reason: ABOUT_A_PULL });
     }
     let Some(cause) = cause(name, payload.action.as_deref().unwrap_or_default()) else {
-        return Ok(Event::Other { reason: "an action that the bot does not react to" });
+        let reason = "an action that the bot does not react to";
+        return Ok(Event::Other { about: about(&payload), reason });
     };
     let lacks = |what: &str| format!("the payload of an `{name}` event has no usable {what}");
-    let number = payload
-        .issue
-        .as_ref()
-        .and_then(|issue| issue.number)
-        .or(payload.number)
-        .filter(|number| (1..=i64::MAX.unsigned_abs()).contains(number))
-        .ok_or_else(|| lacks("issue number"))?;
-    let repo = payload.repository.and_then(|repository| repository.full_name);
-    let repo = repo.and_then(|name| name.parse().ok()).ok_or_else(|| lacks("repository name"))?;
+    let number = number(&payload).ok_or_else(|| lacks("issue number"))?;
+    let repo = repo(&payload).ok_or_else(|| lacks("repository name"))?;
     let seen = match cause {
         Cause::Opened | Cause::LabelsMayHaveChanged => payload.issue.and_then(snapshot),
         Cause::Reopened | Cause::Changed => None,
     };
     Ok(Event::IssueSeen { repo, number, cause, seen })
+}
+
+/// The number of the issue or pull request.
+fn number(payload: &Payload) -> Option<u64> {
+    let number = payload.issue.as_ref().and_then(|issue| issue.number).or(payload.number);
+    number.filter(|number| (1..=i64::MAX.unsigned_abs()).contains(number))
+}
+
+fn repo(payload: &Payload) -> Option<RepoName> {
+    payload.repository.as_ref()?.full_name.as_ref()?.parse().ok()
+}
+
+fn about(payload: &Payload) -> Option<(RepoName, u64)> {
+    Some((repo(payload)?, number(payload)?))
 }
 
 /// The issue, if the payload says what it reads and which labels it has.

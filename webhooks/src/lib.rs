@@ -13,7 +13,7 @@ mod signature;
 mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
-pub use event::{Cause, Event, RepoName, Snapshot};
+pub use event::{ABOUT_A_PULL, Cause, Event, RepoName, Snapshot};
 
 pub use listen::{Limits, serve};
 pub use receive::{BuildError, router};
@@ -22,6 +22,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use secrecy::SecretString;
+
+/// Reads the JSON text of a delivery that was verified when it came, in the same way as then. `name` is the event's name
+/// in the forge's words.
+///
+/// # Errors
+/// The text is not that of such an event; the reason is for people.
+pub fn read(name: &str, payload: &[u8]) -> Result<Event, String> {
+    gitea::event(name, payload)
+}
 
 /// How the deliveries of each forge are verified, and how large they may be.
 #[derive(Debug, Clone)]

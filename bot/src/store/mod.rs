@@ -1,7 +1,8 @@
 //! Everything that must survive a restart, seen as a dozen verbs. SQL stays in this folder.
 //!
-//! Each verb is one transaction. A verb that takes a [`Lease`] writes nothing when the lease has been lost.
+//! Each verb is one transaction, and each change of a job's state leaves a step in it. A verb that takes a [`Lease`] writes nothing when the lease has been lost.
 
+mod history;
 pub mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,8 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+
+pub use history::{Delivered, Heard, History, Step, Stepped};
 
 use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, Stage, Subject};
@@ -47,7 +50,7 @@ pub trait Store: Send + Sync {
     ) -> Result<Identified, Error>;
 
     /// Removes a job whose issue asks for nothing, and notes why on its deliveries.
-    async fn drop_job(&self, lease: &Lease, why: &str) -> Result<(), Error>;
+    async fn drop_job(&self, lease: &Lease, why: &str, now: DateTime<Utc>) -> Result<(), Error>;
 
     /// Notes the stage that a job has reached.
     async fn enter(&self, lease: &Lease, stage: Stage, now: DateTime<Utc>) -> Result<(), Error>;
@@ -74,7 +77,13 @@ pub trait Store: Send + Sync {
     async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error>;
 
     /// Gives a job back to be claimed again at `due`, with a sentence for the operator.
-    async fn retry(&self, lease: &Lease, due: DateTime<Utc>, why: &str) -> Result<(), Error>;
+    async fn retry(
+        &self,
+        lease: &Lease,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
 
     /// Gives a job back to be claimed again at `due` and does not count the attempt: its forge is out of reach.
     async fn wait(
@@ -120,6 +129,15 @@ pub trait Store: Send + Sync {
 
     /// When the next queued job is due, if there is one.
     async fn next_due(&self) -> Result<Option<DateTime<Utc>>, Error>;
+
+    /// All that is known of one issue, for people.
+    async fn history(&self, subject: &Subject) -> Result<History, Error>;
+
+    /// The deliveries with this id: one, unless two forges have used it.
+    async fn deliveries(&self, id: &str) -> Result<Vec<KeptDelivery>, Error>;
+
+    /// The look at an issue that waits already, to which a further delivery would be joined.
+    async fn waiting_look(&self, subject: &Subject) -> Result<Option<JobId>, Error>;
 }
 
 /// A worker's right to write to one job.
@@ -144,6 +162,8 @@ pub struct NewDelivery {
     pub payload: Vec<u8>,
     /// What it asks to look at; none if it asks for nothing.
     pub subject: Option<Subject>,
+    /// What it is about, where that is known though it asks for nothing.
+    pub about: Option<Subject>,
     /// When that look is due.
     pub due: DateTime<Utc>,
     /// Why nothing follows, for the operator.
@@ -159,6 +179,19 @@ pub struct Sighting {
     pub has_label: bool,
     /// SHA-256 of its title and text, as hex.
     pub words: String,
+}
+
+/// A delivery as it was kept, to be read again.
+#[derive(Debug, Clone)]
+pub struct KeptDelivery {
+    /// The forge's name in the configuration.
+    pub forge: String,
+    /// The event's name.
+    pub event: String,
+    /// The verified JSON text; empty once it has been forgotten.
+    pub payload: Vec<u8>,
+    /// When it came.
+    pub at: DateTime<Utc>,
 }
 
 /// What became of a delivery.

@@ -1,5 +1,9 @@
 //! The contract of every store, on the embedded one.
 
+mod clock;
+mod history;
+mod machine;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +29,7 @@ fn delivery(id: &str, issue: Option<u64>) -> NewDelivery {
         event: "issue_label".into(),
         payload: b"{}".to_vec(),
         subject: issue.map(subject),
+        about: None,
         due: at(1),
         note: None,
         sighting: None,
@@ -174,14 +179,14 @@ async fn a_lost_lease_writes_nothing() {
     let lost: Vec<Result<(), Error>> = vec![
         store.renew(&old, at(200)).await,
         store.identify(&old, "k9", Some("ann"), at(101)).await.map(|_| ()),
-        store.drop_job(&old, "x").await,
+        store.drop_job(&old, "x", at(101)).await,
         store.enter(&old, Stage::Session, at(101)).await,
         store.note_comment(&old, 1).await,
         store.note_ready(&old, &ready).await,
         store.note_input(&old, &base, "d").await,
         store.note_pull(&old, 1).await,
         store.end(&old, &end(), at(101)).await,
-        store.retry(&old, at(101), "x").await,
+        store.retry(&old, at(101), "x", at(101)).await,
         store.wait(&old, at(101), "x", at(101)).await,
         store.owe(&old, &end(), at(101), "x", at(101)).await,
         store.park(&old, at(101)).await,
@@ -214,7 +219,7 @@ async fn a_retry_counts_and_a_park_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let (job, lease) = identified(&*store, 7, "k1").await;
-    store.retry(&lease, at(50), "the forge is down").await.unwrap();
+    store.retry(&lease, at(50), "the forge is down", at(3)).await.unwrap();
     assert!(claim(&*store, 49).await.is_none());
     let row = store.job(job.id).await.unwrap().unwrap();
     assert_eq!(
@@ -252,7 +257,7 @@ async fn a_dropped_job_leaves_its_reason_on_the_delivery() {
     let store = Sqlite::open(&path).await.unwrap();
     store.accept(&delivery("a", Some(7)), at(0)).await.unwrap();
     let (job, lease) = claim(&store, 2).await.unwrap();
-    store.drop_job(&lease, "the issue is closed").await.unwrap();
+    store.drop_job(&lease, "the issue is closed", at(2)).await.unwrap();
     assert!(store.job(job.id).await.unwrap().is_none());
     let pool = sqlx::SqlitePool::connect(&format!("sqlite://{}", path.display())).await.unwrap();
     let note: String =

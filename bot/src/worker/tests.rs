@@ -39,6 +39,7 @@ async fn bench() -> Bench {
         event: "issues".into(),
         payload: vec![],
         subject: Some(Subject { forge: "main".into(), repo: "a/b".parse().unwrap(), issue: 7 }),
+        about: None,
         due: clock.now(),
         note: None,
         sighting: None,
