@@ -1,8 +1,9 @@
 //! The ledger in one SQLite file: WAL, every write durable before it is answered, one writer at a time.
 //!
-//! Every verb is one statement or one immediate transaction, so two processes on one machine may share the file. It is
+//! Every verb is one statement or one immediate transaction (deliveries that come at once share one), so two processes on one machine may share the file. It is
 //! not for a network file system.
 
+mod arrivals;
 mod deliveries;
 mod history;
 mod queue;
@@ -27,6 +28,7 @@ use super::{
 use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, Stage, State, Subject};
 use crate::reply;
+use arrivals::Arrivals;
 use rows::{failed, json, micros, number, read};
 
 /// How long a writer waits for another one; transactions here take milliseconds.
@@ -38,6 +40,7 @@ const CONNECTIONS: u32 = 4;
 #[derive(Debug, Clone)]
 pub struct Sqlite {
     pool: SqlitePool,
+    arrivals: Arrivals,
 }
 
 impl Sqlite {
@@ -66,7 +69,7 @@ impl Sqlite {
             .await
             .map_err(open)?;
         match sqlx::migrate!("./migrations").run(&pool).await {
-            Ok(()) => Ok(Self { pool }),
+            Ok(()) => Ok(Self { arrivals: Arrivals::new(pool.clone()), pool }),
             Err(MigrateError::VersionMissing(version)) => {
                 Err(Error::Later { path: path.to_owned(), version })
             }
@@ -121,11 +124,7 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     async fn accept(&self, delivery: &NewDelivery, now: DateTime<Utc>) -> Result<Kept, Error> {
-        let action = "keep a delivery";
-        let mut transaction = self.begin(action).await?;
-        let kept = deliveries::keep(&mut transaction, delivery, now).await?;
-        transaction.commit().await.map_err(failed(action))?;
-        Ok(kept)
+        self.arrivals.keep(delivery.clone(), now).await
     }
 
     async fn ask(&self, subject: &Subject, key: &str, now: DateTime<Utc>) -> Result<JobId, Error> {

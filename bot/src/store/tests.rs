@@ -1,5 +1,6 @@
 //! The contract of every store, on the embedded one.
 
+mod arrivals;
 mod clock;
 mod history;
 mod machine;
