@@ -4,14 +4,14 @@
 //! model answers at once and makes four calls, and the repository's tests are `true`; so what is left is reading the issue, the
 //! workspaces, the starts of sandboxes, the walk over what the agent left, the gate, the push and the pull request.
 //!
-//! Prints the parts of the last job, then as the last line the median of all, `overhead_s=N`.
+//! Prints the seconds of each job and of its stages, then as the last line the median of all, `overhead_s=N`.
 
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use bot::job::Outcome;
+use bot::job::{Outcome, State};
 use tests::house::{House, Setup};
 use tests::model::{Call, Recording, Turn};
 use tests::release;
@@ -55,13 +55,38 @@ async fn job(house: &House) -> anyhow::Result<Duration> {
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
     house.clock.advance(house.bot.config.queue.settle);
     let begun = Instant::now();
-    ensure!(house.step().await, "no job was due");
+    let (is_done, stages) = tokio::join!(house.step(), stages(house));
+    ensure!(is_done, "no job was due");
     let elapsed = begun.elapsed();
     let end = house.end().await;
     ensure!(end.outcome == Outcome::DraftPr, "{}", end.operator);
-    println!("job={issue} seconds={:.2}", elapsed.as_secs_f64());
+    let parts = stages
+        .iter()
+        .zip(stages.iter().skip(1))
+        .map(|((name, at), (_, next))| format!(" {name}={:.2}", (*next - *at).as_secs_f64()));
+    println!("job={issue} seconds={:.2}{}", elapsed.as_secs_f64(), parts.collect::<String>());
     house.work().await;
     Ok(elapsed)
+}
+
+/// When the newest job entered each of its stages, and when it ended.
+async fn stages(house: &House) -> Vec<(&'static str, Instant)> {
+    let mut stages: Vec<(&'static str, Instant)> = Vec::new();
+    loop {
+        let jobs = house.jobs().await;
+        let name = match &jobs[0].job.state {
+            State::Queued => "queued",
+            State::Running { stage } => stage.name(),
+            State::Ended { .. } => "ended",
+        };
+        if stages.last().is_none_or(|(last, _)| *last != name) {
+            stages.push((name, Instant::now()));
+        }
+        if name == "ended" {
+            return stages;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 fn recording() -> Recording {
