@@ -76,8 +76,12 @@ pub async fn prepare(workshop: &Workshop, options: &Options) -> anyhow::Result<P
     let base = local.base;
     let repo_file = workshop::repo_file(&base).await??;
     let instructions = workshop::instructions(&base).await?;
-    let input = Input::of(&title, &body, &workshop.redactor)
-        .with_instructions(instructions, &workshop.redactor);
+    let repo_text = workshop::repo_text(&base).await?;
+    let input = Input::of(&title, &body, &workshop.redactor).with_repository(
+        instructions,
+        repo_text,
+        &workshop.redactor,
+    );
     let digest = input.digest(&base.commit);
     if local.has_uncommitted_changes {
         tell(

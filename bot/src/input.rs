@@ -31,6 +31,9 @@ pub struct Input {
     pub comments: Vec<(String, String)>,
     /// The repository's instructions for agents (`AGENTS.md`).
     pub instructions: Option<String>,
+    /// The repository's own settings (`.hyla.toml`), as they are written.
+    #[serde(default)]
+    pub repo_file: Option<String>,
 }
 
 impl Input {
@@ -52,13 +55,20 @@ impl Input {
             body: frozen(words::shown(body)),
             comments: Vec::new(),
             instructions: None,
+            repo_file: None,
         }
     }
 
-    /// The same with the repository's instructions, cut to their cap.
-    pub fn with_instructions(self, instructions: Option<String>, redactor: &Redactor) -> Self {
+    /// The same with what the repository says: its instructions, cut to their cap, and its settings.
+    pub fn with_repository(
+        self,
+        instructions: Option<String>,
+        repo_file: Option<String>,
+        redactor: &Redactor,
+    ) -> Self {
         let frozen = |text: String| cut(&redactor.redact(&words::visible(&text)));
-        Self { instructions: instructions.map(frozen), ..self }
+        let repo_file = repo_file.map(|text| redactor.redact(&text));
+        Self { instructions: instructions.map(frozen), repo_file, ..self }
     }
 
     /// What the model is told: the issue's own words, and after them what goes with it. Nobody's words can be taken for
@@ -75,13 +85,17 @@ impl Input {
         text
     }
 
-    /// SHA-256 over every part with its length, and over the base commit; as hex.
+    /// SHA-256 over the base commit and every part of the input, as hex. It stands in the pull request, and the
+    /// transcript keeps what it is made of, so that anybody can make it again: for each of base commit, title, text, each
+    /// comment's login and words, instructions and settings, in this order, the number of its bytes in UTF-8 as eight
+    /// bytes, the highest first, and then the bytes. What is not there has no bytes.
     pub fn digest(&self, base: &CommitId) -> String {
         let mut parts = vec![base.0.as_str(), &self.title, &self.body];
         for (login, text) in &self.comments {
             parts.extend([login.as_str(), text]);
         }
         parts.push(self.instructions.as_deref().unwrap_or_default());
+        parts.push(self.repo_file.as_deref().unwrap_or_default());
         digest(&parts)
     }
 }
@@ -159,4 +173,48 @@ fn cut(text: &str) -> String {
     let head: String = text.chars().take(half).collect();
     let tail: String = text.chars().skip(n_chars - half).collect();
     format!("{head}\n[{} characters left out]\n{tail}", n_chars - 2 * half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_steers_a_job_changes_its_digest() {
+        let base = CommitId("a".into());
+        let input = Input {
+            title: "t".into(),
+            body: "b".into(),
+            comments: vec![("ann".into(), "c".into())],
+            instructions: Some("i".into()),
+            repo_file: Some("r".into()),
+        };
+        let changes: [fn(&mut Input); 9] = [
+            |input| input.title.push('x'),
+            |input| input.body.push('x'),
+            |input| input.comments[0].0.push('x'),
+            |input| input.comments[0].1.push('x'),
+            |input| input.comments.clear(),
+            |input| input.comments.push(("bea".into(), String::new())),
+            |input| input.instructions = None,
+            |input| input.repo_file = None,
+            |input| std::mem::swap(&mut input.instructions, &mut input.repo_file),
+        ];
+        let mut digests = vec![input.digest(&base), input.digest(&CommitId("b".into()))];
+        for change in changes {
+            let mut other = input.clone();
+            change(&mut other);
+            digests.push(other.digest(&base));
+        }
+        let n_digests = digests.len();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), n_digests);
+    }
+
+    #[test]
+    fn words_that_an_earlier_release_froze_are_read() {
+        let frozen = r#"{"title":"t","body":"b","comments":[],"instructions":null}"#;
+        assert_eq!(serde_json::from_str::<Input>(frozen).unwrap().repo_file, None);
+    }
 }

@@ -198,7 +198,8 @@ async fn task(
         return Err(refuse(Rule::RepositoryFile, &halt::chain(&error)));
     }
     let instructions = workshop::instructions(base).await?;
-    let input = words.with_instructions(instructions, &bot.redactor);
+    let repo_text = workshop::repo_text(base).await?;
+    let input = words.with_repository(instructions, repo_text, &bot.redactor);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;
     let repo = job.subject.repo.to_string();

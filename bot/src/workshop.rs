@@ -22,6 +22,8 @@ use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
 use crate::workspace::{Owner, Workspace};
 
+/// Where a repository keeps its own settings.
+const REPOSITORY_FILE: &str = ".hyla.toml";
 /// Bytes of `.hyla.toml` at most; a real one has some hundred.
 const REPOSITORY_FILE_BYTES: u64 = 64 << 10;
 /// Bytes of `AGENTS.md` that are read at most; the input keeps far less of it.
@@ -139,6 +141,12 @@ impl Workshop {
         let path = folder.transcript();
         let disk = |source| Error::Disk { path: path.clone(), source };
         let mut transcript = Transcript::open(&path, &self.redactor, watch).map_err(disk)?;
+        let input = Record::Input {
+            digest: task.digest.clone(),
+            base: base.commit.clone(),
+            input: task.input.clone(),
+        };
+        transcript.append(&input).map_err(disk)?;
         if let Some(command) = &task.repo_file.setup_command {
             let text = self.set_up(&workspace, command).await?;
             transcript.append(&Record::Notice { text }).map_err(disk)?;
@@ -291,16 +299,23 @@ impl Worked {
 /// # Errors
 /// The commit cannot be read.
 pub async fn repo_file(base: &Base) -> Result<Result<RepoFile, config::Error>, checkout::Error> {
-    const NAME: &str = ".hyla.toml";
-    let bytes = match base.mirror.file_at(&base.commit, NAME, REPOSITORY_FILE_BYTES).await {
-        Ok(bytes) => bytes.unwrap_or_default(),
+    match repo_text(base).await {
+        Ok(text) => Ok(config::parse_repo_file(&text.unwrap_or_default())),
         Err(error @ checkout::Error::FileTooLarge { .. }) => {
-            let (file, key) = (NAME.into(), String::new());
-            return Ok(Err(config::Error { file, key, reason: error.to_string() }));
+            let (file, key) = (REPOSITORY_FILE.into(), String::new());
+            Ok(Err(config::Error { file, key, reason: error.to_string() }))
         }
-        Err(error) => return Err(error),
-    };
-    Ok(config::parse_repo_file(&String::from_utf8_lossy(&bytes)))
+        Err(error) => Err(error),
+    }
+}
+
+/// The same as they are written, if the repository has any.
+///
+/// # Errors
+/// The commit cannot be read, or there is more than anybody would write.
+pub async fn repo_text(base: &Base) -> Result<Option<String>, checkout::Error> {
+    let bytes = base.mirror.file_at(&base.commit, REPOSITORY_FILE, REPOSITORY_FILE_BYTES).await?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// The repository's instructions for agents at the base commit. What no model could read is none.

@@ -12,6 +12,8 @@ use engine::{ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::Reason;
+use crate::input::Input;
+use crate::job::CommitId;
 use crate::redact::Redactor;
 use crate::reply::lines;
 
@@ -22,6 +24,15 @@ const FILE_BYTES: u64 = 256 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Record {
+    /// What was frozen for the session that begins: all that its digest is made of.
+    Input {
+        /// The digest, as the pull request shows it.
+        digest: String,
+        /// The base commit.
+        base: CommitId,
+        /// What people and the repository said.
+        input: Input,
+    },
     /// A session begins.
     Start {
         /// When.
@@ -140,8 +151,17 @@ impl std::fmt::Display for Record {
     /// For a terminal: nothing in it can move the cursor or change a colour.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Start { model, task, .. } => {
-                writeln!(f, "── task for {} ──\n{}", lines(model), lines(task))
+            Self::Input { digest, base, input } => {
+                let verdict = match input.digest(base) == *digest {
+                    true => "it is that of what this transcript keeps",
+                    false => "it is NOT that of what this transcript keeps",
+                };
+                let (digest, base) = (lines(digest), lines(&base.0));
+                writeln!(f, "── input frozen on {base} ──\ndigest {digest}; {verdict}")
+            }
+            Self::Start { model, system, task, .. } => {
+                writeln!(f, "── what {} was told first ──\n{}", lines(model), lines(system))?;
+                writeln!(f, "── and its task ──\n{}", lines(task))
             }
             Self::Turn { number, reasoning, content, calls, usage, .. } => {
                 let tokens =
