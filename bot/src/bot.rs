@@ -10,7 +10,7 @@ use config::{Config, Secrets};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::checkout::Mirrors;
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
 use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
@@ -22,7 +22,7 @@ use crate::reply;
 use crate::sandbox::{self, Sandbox, SetupError};
 use crate::session::Profile;
 use crate::store::sqlite::Sqlite;
-use crate::store::{Lease, Store};
+use crate::store::{self, Lease, Store};
 use crate::worker::{Stop, Verdict, Work, Worker};
 use crate::workshop::Workshop;
 use crate::workspace::Owner;
@@ -179,7 +179,16 @@ impl Work for Bot {
     }
 
     async fn close(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict {
-        // The folder belongs to whoever has the lease.
+        // The folder belongs to whoever has the lease. An attempt may break because another worker has it by now.
+        let until = later(self.clock.now(), self.config.queue.lease);
+        let verdict = match verdict {
+            // The job is gone, and nothing was done for it.
+            Verdict::Joined(_) | Verdict::LeaseLost => verdict,
+            verdict => match self.store.renew(lease, until).await {
+                Err(store::Error::LostLease { .. }) => Verdict::LeaseLost,
+                Ok(()) | Err(_) => verdict,
+            },
+        };
         if !matches!(verdict, Verdict::LeaseLost) {
             self.tidy_up(job.id).await;
         }
