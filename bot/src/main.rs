@@ -9,13 +9,14 @@ use anyhow::Context;
 use bot::bot::{Bot, check_window, fits, prove, untold, workshop};
 use bot::clock::{Clock, System};
 use bot::halt::chain;
+use bot::inbox::Inbox;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::model::Settings;
-use bot::store::{Store, sqlite::Sqlite};
+use bot::store::{History, Store, sqlite::Sqlite};
 use bot::telemetry::Reader;
 use bot::waiting::Watched;
 use bot::worker::Stop;
-use bot::{doctor, fix, jobs, model, reply, sandbox, serve, session, telemetry};
+use bot::{doctor, explain, fix, jobs, model, replay, reply, sandbox, serve, session, telemetry};
 use clap::{Parser, Subcommand};
 use config::{Config, ModelKind, Secrets};
 
@@ -69,6 +70,30 @@ enum Commands {
         /// How many.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say whether and why an issue was worked on, what to do next, and what happened when; no forge is asked.
+    #[command(after_help = "Example: hyla explain main:acme/app#7")]
+    Explain {
+        /// The issue: FORGE:OWNER/REPO#NUMBER, OWNER/REPO#NUMBER, or its link on the forge.
+        issue: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read a kept delivery again and say what would follow; `hyla explain` shows the ids.
+    #[command(after_help = "Example: hyla replay 7f0c3c5e-9a51-4a3f-8a3e-5a0d7c1f2b64 --act")]
+    Replay {
+        /// The delivery's id, as the forge calls it.
+        delivery: String,
+        /// The forge that sent it, where two forges have used the same id.
+        #[arg(long, value_name = "NAME")]
+        forge: Option<String>,
+        /// Send it through the inbox again; what a job answers already is not done twice.
+        #[arg(long)]
+        act: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -164,6 +189,8 @@ fn main() -> ExitCode {
         Commands::Fix(_)
         | Commands::Doctor { .. }
         | Commands::Jobs { .. }
+        | Commands::Explain { .. }
+        | Commands::Replay { .. }
         | Commands::Model(
             Model::Info { .. } | Model::Quantize(_) | Model::Chat(_) | Model::Bench(_),
         )
@@ -204,6 +231,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Run { issue } => run_one(file, issue).await,
         Commands::Doctor { json } => run_doctor(file, json).await,
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
+        Commands::Explain { issue, json } => run_explain(file, &issue, json).await,
+        Commands::Replay { delivery, forge, act, json } => {
+            run_replay(file, &delivery, forge.as_deref(), act.then_some(Act), json).await
+        }
         Commands::Model(Model::Info { folder, context, json }) => {
             run_model_info(&folder, context, json)
         }
@@ -398,6 +429,69 @@ async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCod
     } else {
         say(&jobs::table(&rows, System.now(), WIDTH))?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_explain(file: &Path, issue: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let config = config::load(file)?;
+    let subject = match explain::find(issue, &config.forges) {
+        Ok(subject) => subject,
+        Err(reason) => {
+            note(format!("hyla: cannot use `{}`: {reason}", reply::plain(issue)));
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let Some(settings) = config.forges.get(&subject.forge) else {
+        anyhow::bail!("no forge is called `{}`", subject.forge)
+    };
+    let history = match jobs::database(&config.data_dir)? {
+        Some(database) => Sqlite::open(&database).await?.history(&subject).await?,
+        None => History::nothing(subject),
+    };
+    let explanation = explain::explain(&history, settings, System.now());
+    if json {
+        say(&format!("{:#}\n", explain::json(&explanation)))?;
+    } else {
+        say(&explain::text(&explanation))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// That a delivery is to be acted on, and not only read.
+struct Act;
+
+async fn run_replay(
+    file: &Path,
+    delivery: &str,
+    forge: Option<&str>,
+    act: Option<Act>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let config = config::load(file)?;
+    let Some(database) = jobs::database(&config.data_dir)? else {
+        return Err(replay::Error::Unknown { id: delivery.to_owned() }.into());
+    };
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&database).await?);
+    let replayed = replay::plan(store.as_ref(), &config.forges, delivery, forge).await?;
+    let accepted = match act {
+        Some(Act) => {
+            let inbox = Inbox {
+                store,
+                clock: Arc::new(System),
+                forges: config.forges.clone(),
+                settle: config.queue.settle,
+                wake: Arc::default(),
+            };
+            Some(replay::act(&inbox, &replayed).await?)
+        }
+        None => None,
+    };
+    if json {
+        say(&format!("{:#}\n", replay::json(&replayed, accepted)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&replay::text(&replayed))?;
+    say(accepted.map_or("nothing was changed; --act does it\n", replay::outcome))?;
     Ok(ExitCode::SUCCESS)
 }
 
