@@ -107,8 +107,7 @@ impl Bot {
             None => Verdict::Dropped { why },
             Some(_) => Verdict::Ended(reply::refused(Rule::RepositoryNotAllowed, &why)),
         };
-        let settings = self.config.forges.get(&subject.forge);
-        let (Some(door), Some(settings)) = (self.doors.get(&subject.forge), settings) else {
+        let Some(settings) = self.config.forges.get(&subject.forge) else {
             return Err(closed(format!("no forge is called `{}`", subject.forge)));
         };
         if !settings.allows(&subject.repo.to_string()) {
@@ -117,13 +116,24 @@ impl Bot {
                 subject.repo, subject.forge
             )));
         }
+        let Some((forge, own_id)) = self.door(&subject.forge).await? else {
+            return Err(closed(format!("no forge is called `{}`", subject.forge)));
+        };
+        Ok(Place { name: subject.forge.clone(), forge, settings: settings.clone(), own_id })
+    }
+
+    /// A forge by its name, and the id of the bot's own user there.
+    ///
+    /// # Errors
+    /// The forge does not say who the bot is.
+    pub(crate) async fn door(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Arc<dyn Forge>, i64)>, forge::Error> {
+        let Some(door) = self.doors.get(name) else { return Ok(None) };
         let whoami = || async { Ok::<_, forge::Error>(door.forge.whoami().await?.id) };
-        Ok(Place {
-            name: subject.forge.clone(),
-            forge: Arc::clone(&door.forge),
-            settings: settings.clone(),
-            own_id: *door.own_id.get_or_try_init(whoami).await?,
-        })
+        let own_id = *door.own_id.get_or_try_init(whoami).await?;
+        Ok(Some((Arc::clone(&door.forge), own_id)))
     }
 
     /// The forges by name.

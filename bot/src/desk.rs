@@ -5,7 +5,7 @@ use crate::ask::Asked;
 use crate::bot::{Bot, Place};
 use crate::clock::later;
 use crate::forge;
-use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Stage};
+use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage};
 use crate::reply::{self, Status};
 use crate::run;
 use crate::store::{Error, Lease};
@@ -168,12 +168,16 @@ async fn tell(bot: &Bot, lease: &Lease, verdict: Verdict) -> Result<Verdict, Ver
         // Whatever failed afterwards: there is something to review.
         (Verdict::Ended(end), Some(ready)) if matches!(end.outcome, Outcome::Failed(_)) => {
             let pull = run::own_pull(&place, &job, ready).await?;
-            let opened = pull.map(|pull| reply::opened(&pull, &place.settings.draft_prefix));
+            let prefix = &place.settings.draft_prefix;
+            let opened = pull.map(|pull| reply::opened(&pull, prefix, &ready.commit));
             Verdict::Ended(opened.unwrap_or(end))
         }
         (verdict, _) => verdict,
     };
     match &verdict {
+        // Two bots that answer each other never stop.
+        Verdict::Ended(End { outcome: Outcome::Refused(Rule::AdderIsBot), .. })
+            if job.comment.is_none() => {}
         Verdict::Ended(end) => desk.show(Status::Ended(end)).await?,
         Verdict::Retry { end, .. } => {
             let attempt = job.attempt.saturating_add(1);

@@ -35,12 +35,14 @@ fn halt(
     let why = chain(error);
     let end = reply::failed(failure, why.clone());
     match failure {
+        // A token is renewed, or given back, by somebody else; what has been done until then must not be lost.
+        Failure::ForgeAuth => Verdict::Unreachable { why, end, after },
         _ if !may_retry => Verdict::Ended(end),
         // It is down for everybody, and nothing here is to blame.
         Failure::ForgeDown => Verdict::Unreachable { why, end, after },
-        Failure::ForgeAuth
-        | Failure::ForgeDenied
+        Failure::ForgeDenied
         | Failure::ForgeMissing
+        | Failure::RepositoryMoved
         | Failure::ForgeAnswer
         | Failure::BranchTaken
         | Failure::Git
@@ -71,6 +73,7 @@ impl From<forge::Error> for Verdict {
                 halt(Failure::ForgeDenied, &error, false, None)
             }
             forge::Error::Missing { .. } => halt(Failure::ForgeMissing, &error, false, None),
+            forge::Error::Moved { .. } => halt(Failure::RepositoryMoved, &error, false, None),
             forge::Error::Unwell { retry_after, .. } => {
                 halt(Failure::ForgeDown, &error, true, *retry_after)
             }

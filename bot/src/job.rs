@@ -295,7 +295,7 @@ pub enum Rule {
     RepositoryArchived,
     /// The repository takes no pull requests.
     PullsDisabled,
-    /// The issue was closed before the draft was opened.
+    /// The issue is closed: before the label was put on, or before the draft was opened.
     IssueClosed,
     /// The number is a pull request's.
     PullRequest,
@@ -307,6 +307,12 @@ pub enum Rule {
     AdderCannotWrite,
     /// Who added the label could not be established.
     AdderUnknown,
+    /// Another bot added the label. Recorded, and not answered.
+    AdderIsBot,
+    /// The issue is assigned to somebody else.
+    IssueAssigned,
+    /// An open pull request would close the issue already.
+    PullLinked,
     /// The patch touches a protected path.
     ProtectedPath,
     /// The patch changes or makes a symbolic link that leaves the tree.
@@ -339,6 +345,8 @@ pub enum Failure {
     ForgeDenied,
     /// The forge says that something is not there.
     ForgeMissing,
+    /// The repository has another name or owner than the one that the bot was set up for.
+    RepositoryMoved,
     /// The forge did not answer, or not in time, or with a server error.
     ForgeDown,
     /// The forge answered something unexpected.

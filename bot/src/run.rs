@@ -3,12 +3,12 @@
 //! Each stage takes what the stage before it made. An error of any stage is judged in `halt`; what people read is
 //! written in `reply`. Nothing here knows SQL, HTTP, git or processes.
 
-use crate::ask::{self, Asked, Look, Still};
+use crate::ask::{self, Asked, Bots, Look, No, Still};
 use crate::bot::{Bot, Place};
 use crate::checkout::Base;
 use crate::desk::Desk;
 use crate::evidence::Evidence;
-use crate::forge::{self, Issue, NewDraft, Permission, Pull};
+use crate::forge::{self, Issue, LabelEvent, LinkedPull, NewDraft, Permission, Pull, Repository};
 use crate::halt;
 use crate::input::{self, Input};
 use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
@@ -19,8 +19,11 @@ use crate::store::{Identified, Lease};
 use crate::worker::{Stop, Verdict};
 use crate::workshop::{self, Task, Worked};
 
-/// Branch names tried at most for one ask.
+/// Branch names tried at most for one ask, and of earlier asks looked at.
 const BRANCHES_TRIED: u32 = 20;
+
+/// Pull requests that would close an issue and are looked at closely; any further one is somebody else's.
+const LINKED_READ: usize = 5;
 
 /// Carries one job as far as it goes. What people read of its end is the desk's business.
 pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
@@ -40,8 +43,9 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     if let Some(ready) = &job.ready {
         return open_draft(bot, place, job, desk, ready).await;
     }
-    let seen = look(bot, place, job, desk).await?;
-    let default_branch = admit(place, job).await?;
+    let seen = look(bot, place, job, desk, None).await?;
+    greet(place, job).await;
+    let default_branch = admit(place, job).await?.default_branch;
     let words = freeze(bot, place, job, desk, &seen).await?;
     let branch = free_branch(bot, place, job, desk, &default_branch, &[]).await?;
 
@@ -75,22 +79,44 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
 struct Seen {
     issue: Issue,
     asked: Asked,
+    /// The open pull request from the job's own branch, where the issue's history names one.
+    own: Option<Pull>,
 }
 
-/// Reads the issue and its label's history again: has somebody asked for something that no other job has done, does
-/// that ask still stand, and may whoever asked still ask?
-async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Result<Seen, Verdict> {
+/// Reads the issue and its history again: has somebody asked for something that no other job has done, does that ask
+/// still stand, may whoever asked still ask, and is nobody else at work on it? `ready` is what is about to be published.
+async fn look(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &mut Desk<'_>,
+    ready: Option<&Ready>,
+) -> Result<Seen, Verdict> {
     let (repo, number) = (&job.subject.repo, job.subject.issue);
     let issue = place.forge.issue(repo, number).await?;
-    let label = &place.settings.label;
-    let events = place.forge.label_events(repo, number, label).await?;
+    let history = place.forge.history(repo, number, &place.settings.label).await?;
+    let asked = asked(bot, place, job, desk, &issue, &history.labels).await?;
+    may_ask(place, job, &asked).await?;
+    let (own, others) = apart(place, job, ready, history.pulls).await?;
+    ask::manners(&issue, &asked, &others, bots(place)).map_err(decline)?;
+    Ok(Seen { issue, asked, own })
+}
 
+/// What the job answers: the ask that it has answered all along, or the one that the issue shows it.
+async fn asked(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    desk: &mut Desk<'_>,
+    issue: &Issue,
+    events: &[LabelEvent],
+) -> Result<Asked, Verdict> {
+    let label = &place.settings.label;
     if let Some(ask) = desk.ask() {
-        return match ask::still(&issue, label, &events, ask) {
+        return match ask::still(issue, label, events, ask) {
             Still::Asked(asked) => {
                 desk.asked_by(&asked);
-                may_ask(place, job, &asked).await?;
-                Ok(Seen { issue, asked })
+                Ok(asked)
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
             Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
@@ -98,9 +124,9 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
             Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
         };
     }
-    let (asked, rule) = match ask::look(&issue, label, &events, place.own_id) {
+    let (asked, no) = match ask::look(issue, label, events, bots(place)) {
         Look::Nothing(why) => return Err(Verdict::Dropped { why: why.into() }),
-        Look::Refused(asked, rule) => (asked, Some(rule)),
+        Look::Refused(asked, no) => (asked, Some(no)),
         Look::Asked(asked) => (asked, None),
     };
     let key = job::key(&job.subject, &asked.ask);
@@ -109,11 +135,37 @@ async fn look(bot: &Bot, place: &Place, job: &Job, desk: &mut Desk<'_>) -> Resul
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
-    if let Some(rule) = rule {
-        return Err(refuse(rule, "seen when the issue was read"));
+    match no {
+        Some(no) => Err(decline(no)),
+        None => Ok(asked),
     }
-    may_ask(place, job, &asked).await?;
-    Ok(Seen { issue, asked })
+}
+
+/// Sets the job's own pull request apart from those of others.
+async fn apart(
+    place: &Place,
+    job: &Job,
+    ready: Option<&Ready>,
+    pulls: Vec<LinkedPull>,
+) -> Result<(Option<Pull>, Vec<LinkedPull>), Verdict> {
+    let repo = &job.subject.repo;
+    let (mut own, mut others) = (None, Vec::new());
+    for (n_before, linked) in pulls.into_iter().enumerate() {
+        let is_here = linked.repo.to_string().eq_ignore_ascii_case(&repo.to_string());
+        if let Some(ready) = ready.filter(|_| is_here && n_before < LINKED_READ)
+            && let Some(pull) = place.forge.pull(repo, linked.number).await?
+            && pull.head == ready.branch
+        {
+            own = Some(pull);
+        } else if !(is_here && job.pull == Some(linked.number)) {
+            others.push(linked);
+        }
+    }
+    Ok((own, others))
+}
+
+fn bots(place: &Place) -> Bots<'_> {
+    Bots { own_id: place.own_id, others: &place.settings.bots }
 }
 
 /// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.
@@ -128,13 +180,16 @@ async fn may_ask(place: &Place, job: &Job, asked: &Asked) -> Result<(), Verdict>
     Ok(())
 }
 
-/// Asks the forge whether the bot may work here. Returns the branch to work on.
-async fn admit(place: &Place, job: &Job) -> Result<String, Verdict> {
-    let repo = &job.subject.repo;
-    // The first sign of life comes before any slow work; a forge without this reaction still gets the comment.
-    if let Err(error) = place.forge.react(repo, job.subject.issue, "eyes").await {
+/// The first sign of life comes before any slow work; a forge without this reaction still gets the comment.
+async fn greet(place: &Place, job: &Job) {
+    if let Err(error) = place.forge.react(&job.subject.repo, job.subject.issue, "eyes").await {
         tracing::warn!(error = %halt::chain(&error), "the issue got no reaction");
     }
+}
+
+/// Asks the forge whether the bot may work here: at the start, and once more before anything is pushed.
+async fn admit(place: &Place, job: &Job) -> Result<Repository, Verdict> {
+    let repo = &job.subject.repo;
     let repository = place.forge.repository(repo).await?;
     if repository.archived {
         return Err(refuse(Rule::RepositoryArchived, "the repository is archived"));
@@ -146,7 +201,7 @@ async fn admit(place: &Place, job: &Job) -> Result<String, Verdict> {
         let why = format!("the bot's user may not push to `{repo}`");
         return Err(Verdict::Ended(reply::failed(Failure::ForgeDenied, why)));
     }
-    Ok(repository.default_branch)
+    Ok(repository)
 }
 
 /// Brings the head of the default branch into the trusted mirror: the base commit.
@@ -257,7 +312,8 @@ async fn prepare(
 /// The first branch name of this ask that nobody uses or has used: a lost database must not lead to the branch of an
 /// earlier job, nor to its pull request, which keeps the name of a branch that is gone. It is chosen before the session,
 /// so that a forge that does not answer, or a branch that leaves no room for the bot's, costs no session. `taken` are
-/// names that were found taken in some other way.
+/// names that were found taken in some other way. A draft of the bot's that is open on one of the names ends the search:
+/// there is never a second one.
 async fn free_branch(
     bot: &Bot,
     place: &Place,
@@ -268,11 +324,17 @@ async fn free_branch(
 ) -> Result<String, Verdict> {
     let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
     let first = desk.ask_number();
-    for number in first..first.saturating_add(BRANCHES_TRIED) {
+    for number in first.saturating_sub(BRANCHES_TRIED).max(1)..first.saturating_add(BRANCHES_TRIED)
+    {
         let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
-        if taken.contains(&branch)
+        let pull = place.forge.pull_by_head(repo, base, &branch).await?;
+        if let Some(pull) = pull.as_ref().filter(|pull| is_own_draft(place, job, pull)) {
+            return Err(decline(No::OwnDraft(linked(job, pull))));
+        }
+        if number < first
+            || pull.is_some()
+            || taken.contains(&branch)
             || place.forge.branch_head(repo, &branch).await?.is_some()
-            || place.forge.pull_by_head(repo, base, &branch).await?.is_some()
         {
             continue;
         }
@@ -289,6 +351,20 @@ async fn free_branch(
     Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
 }
 
+/// Whether a pull request is an open draft of the bot's for another ask.
+fn is_own_draft(place: &Place, job: &Job, pull: &Pull) -> bool {
+    pull.is_open && pull.author == place.own_id && job.pull != Some(pull.number)
+}
+
+fn linked(job: &Job, pull: &Pull) -> LinkedPull {
+    LinkedPull {
+        repo: job.subject.repo.clone(),
+        number: pull.number,
+        link: pull.link.clone(),
+        author: pull.author,
+    }
+}
+
 /// Pushes and opens the draft. An earlier attempt may have done so already, and its draft may have been merged and have
 /// closed the issue since; so the draft is looked for first, and the ask need stand only where there is none.
 async fn open_draft(
@@ -302,20 +378,21 @@ async fn open_draft(
     bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
     let pull = match own_pull(place, job, ready).await? {
         Some(pull) => pull,
-        None => {
-            look(bot, place, job, desk).await?;
-            publish_afresh(bot, place, job, desk, ready.clone()).await?
-        }
+        None => match look(bot, place, job, desk, Some(ready)).await?.own {
+            Some(pull) => pull,
+            None => publish_afresh(bot, place, job, desk, ready.clone()).await?,
+        },
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
     Ok(match pull.author == place.own_id {
-        true => reply::opened(&pull, &place.settings.draft_prefix),
+        true => reply::opened(&pull, &place.settings.draft_prefix, &ready.commit),
         false => reply::opened_by_another(&pull),
     })
 }
 
 /// Pushes and opens a draft. Where somebody has taken the branch's name meanwhile, the work goes to the next one; where
-/// somebody has opened a pull request from the branch, it is that one, because forges take no second.
+/// somebody has opened a pull request from the branch, it is that one, because forges take no second. The draft asks for
+/// a merge into the branch that the work is based on, however that has moved, or, once it is gone, into the default one.
 async fn publish_afresh(
     bot: &Bot,
     place: &Place,
@@ -324,6 +401,13 @@ async fn publish_afresh(
     mut ready: Ready,
 ) -> Result<Pull, Verdict> {
     let repo = &job.subject.repo;
+    let default_branch = admit(place, job).await?.default_branch;
+    if default_branch != ready.base_branch
+        && place.forge.branch_head(repo, &ready.base_branch).await?.is_none()
+    {
+        ready.base_branch = default_branch;
+        bot.store.note_ready(desk.lease, &ready).await?;
+    }
     let mirror = bot.mirrors.existing(&place.name, repo)?;
     let prefix = &bot.config.publish.branch_prefix;
     let remote = place.forge.remote(repo);
@@ -333,6 +417,9 @@ async fn publish_afresh(
     {
         if !matches!(error, publish::Error::BranchTaken { .. }) {
             return Err(error.into());
+        }
+        if has_grown(bot, place, job, &ready).await? {
+            break;
         }
         taken.push(ready.branch);
         ready.branch = free_branch(bot, place, job, desk, &ready.base_branch, &taken).await?;
@@ -354,6 +441,16 @@ async fn publish_afresh(
     }
 }
 
+/// Whether the branch is the one that an earlier attempt pushed, with commits of people on top: they belong to the draft.
+async fn has_grown(bot: &Bot, place: &Place, job: &Job, ready: &Ready) -> Result<bool, Verdict> {
+    if place.forge.branch_head(&job.subject.repo, &ready.branch).await?.is_none() {
+        // Another branch leaves no room for it.
+        return Ok(false);
+    }
+    let theirs = fetch(bot, place, job, &ready.branch).await?;
+    Ok(publish::is_on_top(&theirs.mirror, &theirs.commit, &ready.commit).await?)
+}
+
 /// The pull request that the job has opened, in whatever state it is.
 pub(crate) async fn own_pull(
     place: &Place,
@@ -361,8 +458,17 @@ pub(crate) async fn own_pull(
     ready: &Ready,
 ) -> Result<Option<Pull>, forge::Error> {
     let (base, head) = (&ready.base_branch, &ready.branch);
-    let found = place.forge.pull_by_head(&job.subject.repo, base, head).await?;
+    let repo = &job.subject.repo;
+    let found = match (place.forge.pull_by_head(repo, base, head).await?, job.pull) {
+        // Somebody may have turned it towards another branch.
+        (None, Some(number)) => place.forge.pull(repo, number).await?,
+        (found, _) => found,
+    };
     Ok(found.filter(|pull| pull.author == place.own_id))
+}
+
+fn decline(no: No) -> Verdict {
+    Verdict::Ended(reply::declined(&no))
 }
 
 fn refuse(rule: Rule, detail: &str) -> Verdict {

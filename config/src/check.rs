@@ -106,6 +106,8 @@ fn forge(name: &str, forge: &Forge) -> Checked {
         names.push(small);
     }
     need(!forge.label.trim().is_empty(), &key("label"), "it must not be empty")?;
+    let has_name = |login: &String| !login.trim().is_empty();
+    need(forge.bots.iter().all(has_name), &key("bots"), "a login must not be empty")?;
     need(
         !forge.draft_prefix.trim().is_empty(),
         &key("draft_prefix"),
@@ -131,6 +133,9 @@ fn queue(queue: &Queue) -> Checked {
     limited(queue.backoff_limit, "queue.backoff_limit")?;
     limited(queue.forge_patience, "queue.forge_patience")?;
     limited(queue.settle, "queue.settle")?;
+    let least = Duration::from_secs(10);
+    need(queue.reconcile >= least, "queue.reconcile", "it must be at least 10s")?;
+    limited(queue.reconcile, "queue.reconcile")?;
     need(
         queue.heartbeat <= queue.lease / 3,
         "queue.heartbeat",

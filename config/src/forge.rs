@@ -29,6 +29,9 @@ pub struct Forge {
     /// The label that asks for a draft.
     #[serde(default = "default_label")]
     pub label: String,
+    /// The logins of other bots, whose labels ask for nothing.
+    #[serde(default)]
+    pub bots: Vec<String>,
     /// The title prefix that makes a pull request a draft on Gitea and Forgejo. It must be one of the server's
     /// `WORK_IN_PROGRESS_PREFIXES`, which no API tells.
     #[serde(default = "default_draft_prefix")]

@@ -31,6 +31,9 @@ pub struct Queue {
     /// How long the worker waits for more webhooks of the same issue before it looks at it.
     #[serde(with = "humantime_serde")]
     pub settle: Duration,
+    /// How often the service looks for labelled issues whose webhook never came. It also does so when it starts.
+    #[serde(with = "humantime_serde")]
+    pub reconcile: Duration,
 }
 
 impl Default for Queue {
@@ -44,6 +47,7 @@ impl Default for Queue {
             backoff_limit: Duration::from_secs(600),
             forge_patience: Duration::from_secs(24 * 3600),
             settle: Duration::from_secs(1),
+            reconcile: Duration::from_secs(300),
         }
     }
 }

@@ -25,6 +25,7 @@ fn an_error_names_file_key_and_reason() {
         ("[queue]\nworkers = \"two\"", "`queue.workers`", "invalid type"),
         ("[queue]\nworkers = 0", "`queue.workers`", "from 1 to 64"),
         ("[queue]\nheartbeat = \"30s\"", "`queue.heartbeat`", "third"),
+        ("[queue]\nreconcile = \"1s\"", "`queue.reconcile`", "at least 10s"),
         ("[queue]\nsettle = \"9000years\"", "`queue.settle`", "a year"),
         ("[session]\nwall_time = \"500years\"", "`session.wall_time`", "a year"),
         ("[queue]\nlease = \"soon\"", "`queue.lease`", "expected a duration"),
@@ -64,6 +65,7 @@ fn an_error_names_file_key_and_reason() {
     }
     let cases = [
         ("label = \"\"", "`forge.main.label`", "empty"),
+        ("bots = [\"\"]", "`forge.main.bots`", "empty"),
         ("draft_prefix = \" \"", "`forge.main.draft_prefix`", "prefix"),
         ("ca_file = \"ca.pem\"", "`forge.main.ca_file`", "absolute"),
         ("colour = 1", "`forge.main", "unknown field"),

@@ -81,6 +81,8 @@ async fn a_second_ask_makes_a_second_branch_and_leaves_the_first_alone() {
     let house = House::start(setup).await;
     let issue = house.labelled_and_worked().await;
     let first = house.forge.branches(&house.repo);
+    let draft = house.forge.pulls(&house.repo)[0].number;
+    house.forge.person("ann").close(&house.repo, draft).await;
     house.forge.person("ann").remove_label(&house.repo, issue, "hyla").await;
     house.work().await;
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
@@ -103,8 +105,9 @@ async fn what_asks_for_nothing_leaves_no_trace() {
     ann.add_label(&house.repo, issue, "hyla").await;
     ann.remove_label(&house.repo, issue, "hyla").await;
     house.work().await;
-    ann.close(&house.repo, issue).await;
+    // The label is part of what is closed.
     ann.add_label(&house.repo, issue, "hyla").await;
+    ann.close(&house.repo, issue).await;
     house.work().await;
     assert!(house.jobs().await.is_empty());
     assert!(

@@ -139,6 +139,9 @@ impl Place<'_> {
                 "check its name in `forge.{}.repositories`, and that user `{}` may see it",
                 self.name, self.login
             ),
+            Error::Moved { to, .. } => {
+                format!("write `{to}` in `forge.{}.repositories` instead", self.name)
+            }
             Error::Auth { .. }
             | Error::Denied { .. }
             | Error::Declined { .. }
@@ -164,7 +167,7 @@ fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
         Error::Missing { .. } => format!(
             "check `forge.{name}.url`: with a sub-path if the forge has one, and without `/api/v1`"
         ),
-        Error::Declined { .. } | Error::Answer { .. } => {
+        Error::Moved { .. } | Error::Declined { .. } | Error::Answer { .. } => {
             format!("check `forge.{name}.url`, and any proxy or login page in between")
         }
         Error::Unwell { .. } => "look at the forge's own log, and ask again once it is well".into(),

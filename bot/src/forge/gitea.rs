@@ -5,6 +5,7 @@
 
 mod http;
 mod inspect;
+mod list;
 mod shorten;
 mod wire;
 
@@ -24,16 +25,12 @@ use url::Url;
 
 use self::http::{Call, Http, Repeat, join};
 use crate::forge::{
-    Comment, Error, Forge, Issue, LabelEvent, NewDraft, Permission, Pull, Remote, Repository, User,
+    Comment, Error, Forge, History, Issue, NewDraft, Permission, Pull, Remote, Repository, User,
 };
 use crate::job::{CommitId, RepoName};
 
 pub use config::ForgeKind as Kind;
 
-/// Entries per page: the servers' default `MAX_RESPONSE_ITEMS`, above which they cut silently.
-const PAGE_LIMIT: usize = 50;
-/// Pages of one list before the client gives up: 10,000 entries, beyond any issue's timeline that people can read.
-const PAGES_LIMIT: usize = 200;
 /// The git user name. The servers look at the token alone.
 const GIT_USER: &str = "hyla";
 
@@ -151,25 +148,6 @@ impl Gitea {
         self.http.send(call).await?.json(call)
     }
 
-    /// Every entry of a paged list. The servers' hints about the last page are wrong on some lists, and a page may be
-    /// short in the middle, so only an empty page ends it.
-    async fn get_all<T: DeserializeOwned>(&self, mut call: Call) -> Result<Vec<T>, Error> {
-        let query = call.query.clone();
-        let mut all = Vec::new();
-        for page in 1..=PAGES_LIMIT {
-            call.query = query.clone();
-            call.query.push(("page", page.to_string()));
-            call.query.push(("limit", PAGE_LIMIT.to_string()));
-            // An empty list is `null` on some routes.
-            let entries: Option<Vec<T>> = self.get(&call).await?;
-            match entries {
-                Some(entries) if !entries.is_empty() => all.extend(entries),
-                _ => return Ok(all),
-            }
-        }
-        Err(call.nonsense(format!("the list has more than {PAGES_LIMIT} pages")))
-    }
-
     async fn wire_repository(&self, repo: &RepoName) -> Result<wire::Repository, Error> {
         self.get(&Call::read(format!("read repository {repo}"), in_repo(repo, []))).await
     }
@@ -263,11 +241,11 @@ impl Gitea {
         let found = self.wire_pull_by_head(repo, &draft.base, &draft.head).await?;
         let Some(found) = found.filter(wire::Pull::is_open) else { return Ok(None) };
         let me = self.whoami().await?;
-        let pull = self.pull(repo, found);
+        let pull = self.as_pull(repo, found);
         Ok((pull.author == me.id).then_some(pull))
     }
 
-    fn pull(&self, repo: &RepoName, pull: wire::Pull) -> Pull {
+    fn as_pull(&self, repo: &RepoName, pull: wire::Pull) -> Pull {
         let is_open = pull.is_open();
         let has_prefix = starts_with(&pull.title, self.options.draft_prefix.trim());
         Pull {
@@ -277,7 +255,9 @@ impl Gitea {
             is_merged: pull.merged,
             is_draft: pull.draft.unwrap_or(has_prefix),
             title: pull.title,
-            author: pull.user.map_or(wire::ghost().id, |user| user.id),
+            author: wire::author(pull.user).id,
+            head_commit: is_commit_id(&pull.head.sha).then_some(CommitId(pull.head.sha)),
+            head: pull.head.label,
         }
     }
 
@@ -316,23 +296,12 @@ impl Forge for Gitea {
         Ok(issue.into())
     }
 
-    async fn label_events(
-        &self,
-        repo: &RepoName,
-        number: u64,
-        label: &str,
-    ) -> Result<Vec<LabelEvent>, Error> {
-        let what = format!("read the timeline of issue {number} of {repo}");
-        let path = in_repo(repo, ["issues", &number.to_string(), "timeline"]);
-        let entries: Vec<wire::TimelineEntry> =
-            self.get_all(Call::read(what.clone(), path)).await?;
-        let mut events = Vec::new();
-        for entry in entries {
-            let event = entry.label_event(label);
-            events.extend(event.map_err(|reason| Error::Answer { call: what.clone(), reason })?);
-        }
-        events.sort_by_key(|event| (event.at, event.id));
-        Ok(events)
+    async fn history(&self, repo: &RepoName, number: u64, label: &str) -> Result<History, Error> {
+        self.timeline(repo, number, label).await
+    }
+
+    async fn labelled(&self, repo: &RepoName, label: &str) -> Result<Vec<Issue>, Error> {
+        self.open_issues(repo, label).await
     }
 
     async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error> {
@@ -414,6 +383,20 @@ impl Forge for Gitea {
         Ok(())
     }
 
+    async fn pull(&self, repo: &RepoName, number: u64) -> Result<Option<Pull>, Error> {
+        let path = in_repo(repo, ["pulls", &number.to_string()]);
+        let call = Call::read(format!("read pull request {number} of {repo}"), path);
+        match self.get::<wire::Pull>(&call).await {
+            Ok(pull) => Ok(Some(self.as_pull(repo, pull))),
+            Err(Error::Missing { .. }) => {
+                // Hidden and absent look alike, so the repository itself must be there.
+                self.wire_repository(repo).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn pull_by_head(
         &self,
         repo: &RepoName,
@@ -421,7 +404,7 @@ impl Forge for Gitea {
         head: &str,
     ) -> Result<Option<Pull>, Error> {
         let found = self.wire_pull_by_head(repo, base, head).await?;
-        Ok(found.map(|pull| self.pull(repo, pull)))
+        Ok(found.map(|pull| self.as_pull(repo, pull)))
     }
 
     async fn open_draft(&self, repo: &RepoName, draft: &NewDraft) -> Result<Pull, Error> {
@@ -438,7 +421,7 @@ impl Forge for Gitea {
             Repeat::Doubles,
         );
         let refused = match self.get::<wire::Pull>(&call).await {
-            Ok(pull) => return Ok(self.pull(repo, pull)),
+            Ok(pull) => return Ok(self.as_pull(repo, pull)),
             Err(error) => error,
         };
         match &refused {
@@ -454,6 +437,7 @@ impl Forge for Gitea {
             Error::Auth { .. }
             | Error::Denied { .. }
             | Error::Missing { .. }
+            | Error::Moved { .. }
             | Error::Declined { .. } => Err(refused),
         }
     }
@@ -471,8 +455,7 @@ impl Forge for Gitea {
             }
             Err(error) => return Err(error),
         };
-        let is_hex = id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if !is_hex || !matches!(id.len(), 40 | 64) {
+        if !is_commit_id(&id) {
             return Err(call.nonsense("the branch's commit has no commit id"));
         }
         Ok(Some(CommitId(id)))
@@ -504,6 +487,10 @@ impl Forge for Gitea {
 fn in_repo<const N: usize>(repo: &RepoName, rest: [&str; N]) -> Vec<String> {
     let start = ["repos", &repo.owner, &repo.name];
     start.into_iter().chain(rest).map(str::to_owned).collect()
+}
+
+fn is_commit_id(id: &str) -> bool {
+    matches!(id.len(), 40 | 64) && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// An open one before a closed one, then the highest number.

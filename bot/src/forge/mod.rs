@@ -21,13 +21,10 @@ pub trait Forge: Send + Sync {
     async fn repository(&self, repo: &RepoName) -> Result<Repository, Error>;
     /// An issue.
     async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, Error>;
-    /// Every addition and removal of one label on an issue, oldest first, all pages.
-    async fn label_events(
-        &self,
-        repo: &RepoName,
-        number: u64,
-        label: &str,
-    ) -> Result<Vec<LabelEvent>, Error>;
+    /// What an issue's timeline, read to its end, tells of one label and of pull requests.
+    async fn history(&self, repo: &RepoName, number: u64, label: &str) -> Result<History, Error>;
+    /// The open issues that carry a label, all pages.
+    async fn labelled(&self, repo: &RepoName, label: &str) -> Result<Vec<Issue>, Error>;
     /// What a user may do with a repository. Fails closed: an unclear answer is an error, not a permission.
     async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error>;
     /// All comments of an issue, oldest first.
@@ -38,6 +35,8 @@ pub trait Forge: Send + Sync {
     async fn edit_comment(&self, repo: &RepoName, comment: i64, body: &str) -> Result<(), Error>;
     /// Puts a reaction, such as `eyes`, on an issue. One that is there already is no error.
     async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error>;
+    /// A pull request by its number, or none if it is not there.
+    async fn pull(&self, repo: &RepoName, number: u64) -> Result<Option<Pull>, Error>;
     /// The pull request from `head` into `base`, in any state, the newest first choice.
     async fn pull_by_head(
         &self,
@@ -113,8 +112,36 @@ pub struct Issue {
     pub is_pull: bool,
     /// The names of its labels.
     pub labels: Vec<String>,
+    /// Who works on it.
+    pub assignees: Vec<User>,
     /// When it was opened.
     pub created_at: DateTime<Utc>,
+    /// When anything on it last changed.
+    pub updated_at: DateTime<Utc>,
+    /// When it was closed; none while it is open.
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+/// What an issue's timeline tells.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Every addition and removal of the label, oldest first.
+    pub labels: Vec<LabelEvent>,
+    /// Open pull requests whose words would close the issue, each once, the oldest reference first.
+    pub pulls: Vec<LinkedPull>,
+}
+
+/// A pull request that would close an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkedPull {
+    /// Its repository, which may be another one than the issue's.
+    pub repo: RepoName,
+    /// Its number there.
+    pub number: u64,
+    /// Its link for people.
+    pub link: String,
+    /// The id of the user who opened it.
+    pub author: i64,
 }
 
 /// One addition or removal of a label.
@@ -195,6 +222,10 @@ pub struct Pull {
     pub title: String,
     /// The id of the user who opened it.
     pub author: i64,
+    /// The branch with the change.
+    pub head: String,
+    /// The last commit of that branch, where the forge says so.
+    pub head_commit: Option<CommitId>,
 }
 
 /// Why a call gave nothing. No variant's text holds a token or a body.
@@ -223,6 +254,16 @@ pub enum Error {
         call: String,
         /// The forge's words, cut.
         message: String,
+    },
+    /// 3xx: the repository has another name or owner. A token is never carried along.
+    #[error(
+        "cannot {call}: the repository is called `{to}` by now; write that name in the configuration"
+    )]
+    Moved {
+        /// What was asked.
+        call: String,
+        /// Its present name, as `owner/name`.
+        to: String,
     },
     /// 409, 412, 422, 423 and the like: the forge does not want this now.
     #[error("cannot {call}: the forge declined it ({status}): {message}")]

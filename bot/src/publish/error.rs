@@ -29,6 +29,15 @@ pub enum Error {
         #[source]
         source: git2::Error,
     },
+    /// Two commits could not be compared.
+    #[error("cannot look for commit `{commit}` below another one")]
+    Compare {
+        /// The one that was looked for.
+        commit: CommitId,
+        /// libgit2's words.
+        #[source]
+        source: git2::Error,
+    },
     /// The mirror cannot be used.
     #[error("cannot use the mirror")]
     Mirror(#[from] checkout::Error),
@@ -122,6 +131,7 @@ impl Error {
             Self::BranchTaken { .. } => Failure::BranchTaken,
             Self::Commit { .. }
             | Self::Keep { .. }
+            | Self::Compare { .. }
             | Self::BranchExists { .. }
             | Self::BranchName { .. }
             | Self::BranchBeside { .. }
@@ -139,6 +149,7 @@ impl Error {
             Self::Empty
             | Self::Commit { .. }
             | Self::Keep { .. }
+            | Self::Compare { .. }
             | Self::NotOurs { .. }
             | Self::BranchTaken { .. }
             | Self::Rejected { .. }

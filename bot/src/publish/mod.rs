@@ -79,6 +79,21 @@ pub async fn keep(mirror: &Mirror, job: JobId, commit: &CommitId) -> Result<(), 
     .await
 }
 
+/// Whether a commit of the mirror has another one among its ancestors.
+///
+/// # Errors
+/// The mirror cannot be read.
+pub async fn is_on_top(mirror: &Mirror, above: &CommitId, below: &CommitId) -> Result<bool, Error> {
+    let (mirror, above, below) = (mirror.clone(), above.clone(), below.clone());
+    blocking(move || {
+        let repository = mirror.open()?;
+        Oid::from_str(&above.0)
+            .and_then(|top| repository.graph_descendant_of(top, Oid::from_str(&below.0)?))
+            .map_err(|source| Error::Compare { commit: below, source })
+    })
+    .await
+}
+
 /// Lets go of a job's commit, if the mirror has one. The commit itself stays until somebody tidies the mirror.
 ///
 /// # Errors

@@ -4,12 +4,14 @@
 //! nobody and close nothing.
 
 mod comment;
+mod manners;
 mod pull;
 mod quiet;
 #[cfg(test)]
 mod tests;
 
 pub use comment::{Status, marker, status};
+pub use manners::declined;
 pub use pull::{Draft, body, commit_message, local_message, title};
 pub(crate) use quiet::is_invisible;
 pub use quiet::{code_span, fence, line, lines, plain};
@@ -50,8 +52,8 @@ pub fn next_at_a_terminal(end: &End) -> String {
 }
 
 /// The end of a job whose pull request is open, or has been since its own attempt opened it. `prefix` is the configured
-/// draft prefix.
-pub fn opened(pull: &Pull, prefix: &str) -> End {
+/// draft prefix, `own` the commit that the bot pushed.
+pub fn opened(pull: &Pull, prefix: &str, own: &CommitId) -> End {
     let link = format!("[pull request #{}]({})", pull.number, pull.link);
     let (state, person, next) = if pull.is_merged {
         let person = format!("I opened {link}, and it is merged already.");
@@ -71,6 +73,12 @@ pub fn opened(pull: &Pull, prefix: &str) -> End {
         );
         ("no draft", person, next)
     };
+    let has_others = pull.head_commit.as_ref().is_some_and(|head| head != own);
+    let others = match has_others && !pull.is_merged {
+        true => " Its branch has commits of others on top of mine; I left them as they are.",
+        false => "",
+    };
+    let person = format!("{person}{others}");
     End {
         outcome: Outcome::DraftPr,
         person,
@@ -226,6 +234,18 @@ fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
             "I work for people with write access, and whoever put the label on has none.",
             "Someone with write access can take the label off and put it back on.",
         ),
+        Rule::AdderIsBot => (
+            "Another bot put the label on, and I work for people, so I left the issue alone.",
+            "Someone with write access can take the label off and put it back on.",
+        ),
+        Rule::IssueAssigned => (
+            "This issue is assigned to somebody else, so I left it alone.",
+            "If I am to work on it, assign me too or take the assignment off; then take the label off and put it back on.",
+        ),
+        Rule::PullLinked => (
+            "A pull request that would close this issue is open already, so I left it alone.",
+            "If it is of no more use, close it; then take the label off and put it back on.",
+        ),
         Rule::AdderUnknown => (
             "I could not find out who put the label on, so I left the issue alone.",
             "Someone with write access can take the label off and put it back on.",
@@ -265,7 +285,10 @@ fn patch_rule(rule: Rule) -> &'static str {
         | Rule::PullRequest
         | Rule::IssueChanged
         | Rule::AdderCannotWrite
-        | Rule::AdderUnknown => ask_rule(rule).0,
+        | Rule::AdderUnknown
+        | Rule::AdderIsBot
+        | Rule::IssueAssigned
+        | Rule::PullLinked => ask_rule(rule).0,
     }
 }
 
@@ -282,6 +305,10 @@ fn failure_words(failure: Failure) -> (&'static str, &'static str) {
         Failure::ForgeMissing => (
             "Something that I need was not there, or was hidden from me.",
             "Check that the issue, the repository and its default branch exist and that my user can see them.",
+        ),
+        Failure::RepositoryMoved => (
+            "This repository has another name or owner than the one that I was set up for.",
+            "An operator writes its present name in `repositories`, in my configuration.",
         ),
         Failure::ForgeDown => (
             "The forge did not answer me, several times over.",

@@ -1,6 +1,8 @@
 //! The sentences as people read them, and that nobody else's words do harm in them.
 
 use super::*;
+use crate::ask::No;
+use crate::forge::LinkedPull;
 use crate::job::{Failure, NoFix, Rule, Stage};
 use crate::patch::{Change, Endings, Kind, LeftOut, Lfs, Mode, Why};
 
@@ -125,8 +127,27 @@ fn every_end_tells_what_to_do_next() {
         Rule::IssueChanged,
         Rule::AdderCannotWrite,
         Rule::AdderUnknown,
+        Rule::AdderIsBot,
+        Rule::IssueAssigned,
+        Rule::PullLinked,
     ] {
         add(refused(rule, "detail"));
+    }
+    let pull = LinkedPull {
+        repo: "acme/app".parse().expect("that is a repository's name"),
+        number: 9,
+        link: "http://f/9".into(),
+        author: 1,
+    };
+    let people = |n: usize| (0..n).map(|n| format!("user{n}")).collect::<Vec<_>>();
+    for no in [
+        No::ClosedBefore,
+        No::Assigned(people(1)),
+        No::Assigned(people(5)),
+        No::Linked(pull.clone()),
+        No::OwnDraft(pull),
+    ] {
+        add(declined(&no));
     }
     for rule in [
         Rule::ProtectedPath,
@@ -146,6 +167,7 @@ fn every_end_tells_what_to_do_next() {
         Failure::ForgeAuth,
         Failure::ForgeDenied,
         Failure::ForgeMissing,
+        Failure::RepositoryMoved,
         Failure::ForgeDown,
         Failure::ForgeAnswer,
         Failure::BranchTaken,
@@ -158,9 +180,15 @@ fn every_end_tells_what_to_do_next() {
         add(failed(failure, "chain".into()));
     }
     add(cancelled());
-    for (is_draft, is_open, is_merged) in
-        [(true, true, false), (false, true, false), (true, false, false), (true, false, true)]
-    {
+    let own = CommitId("0123456789abcdef".into());
+    let others = CommitId("fedcba9876543210".into());
+    for (is_draft, is_open, is_merged, head) in [
+        (true, true, false, &own),
+        (false, true, false, &own),
+        (true, false, false, &own),
+        (true, false, true, &others),
+        (true, true, false, &others),
+    ] {
         let pull = Pull {
             number: 9,
             link: "http://f/9".into(),
@@ -169,8 +197,10 @@ fn every_end_tells_what_to_do_next() {
             is_draft,
             title: "t".into(),
             author: 1,
+            head: "hyla/issue-7-1".into(),
+            head_commit: Some(head.clone()),
         };
-        add(opened(&pull, "WIP:"));
+        add(opened(&pull, "WIP:", &own));
     }
     insta::assert_snapshot!(lines.join("\n"));
 }

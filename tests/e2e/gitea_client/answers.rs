@@ -55,12 +55,14 @@ async fn label_events_tell_who_did_what_in_order() {
         ada.comment(&scene.repo, number, "1").await;
         ada.add_label(&scene.repo, number, "hyla").await;
         ada.clear_labels(&scene.repo, number).await;
-        let events = scene.client.label_events(&scene.repo, number, "hyla").await.unwrap();
+        let history = scene.client.history(&scene.repo, number, "hyla").await.unwrap();
+        let events = history.labels;
         let told: Vec<_> = events.iter().map(|e| (e.actor.login.as_str(), e.change)).collect();
         use LabelChange::{Added, Removed};
         assert_eq!(told, [("ada", Added), ("eve", Removed), ("ada", Added), ("ada", Removed)]);
         assert!(events.is_sorted_by_key(|event| (event.at, event.id)));
-        assert!(scene.client.label_events(&scene.repo, number, "none").await.unwrap().is_empty());
+        let history = scene.client.history(&scene.repo, number, "none").await.unwrap();
+        assert!(history.labels.is_empty());
         scene.forge.assert_clean();
     }
 }
@@ -70,7 +72,8 @@ async fn an_issue_without_a_timeline_has_no_label_events() {
     for dialect in Dialect::ALL {
         let scene = Scene::new(dialect).await;
         let number = scene.issue().await;
-        assert!(scene.client.label_events(&scene.repo, number, "hyla").await.unwrap().is_empty());
+        let history = scene.client.history(&scene.repo, number, "hyla").await.unwrap();
+        assert!(history.labels.is_empty() && history.pulls.is_empty());
     }
 }
 
@@ -83,7 +86,8 @@ async fn a_long_timeline_is_read_to_its_end() {
         ada.comment(&scene.repo, number, &format!("Comment {i}")).await;
     }
     ada.add_label(&scene.repo, number, "hyla").await;
-    let events = scene.client.label_events(&scene.repo, number, "hyla").await.unwrap();
+    let history = scene.client.history(&scene.repo, number, "hyla").await.unwrap();
+    let events = history.labels;
     assert_eq!(events.len(), 1);
     assert_eq!(scene.n_requests("GET", "/timeline"), 4);
     let comments = scene.client.comments(&scene.repo, number).await.unwrap();
@@ -100,7 +104,7 @@ async fn a_list_that_never_ends_is_an_error() {
     let entry = r#"[{"id": 1, "type": "comment", "created_at": "2026-01-05T09:00:00Z"}]"#;
     let fault = Fault::Status { status: 200, body: entry.into(), headers: vec![] };
     scene.forge.fault(Matcher::new("GET", "*/timeline"), fault, usize::MAX);
-    let error = scene.client.label_events(&scene.repo, number, "hyla").await.unwrap_err();
+    let error = scene.client.history(&scene.repo, number, "hyla").await.unwrap_err();
     assert!(error.to_string().contains("more than 200 pages"), "{error}");
     assert_eq!(scene.n_requests("GET", "/timeline"), 200);
 }
@@ -357,5 +361,88 @@ async fn links_use_the_address_for_people() {
     assert_eq!(pull.link, "https://forge.example.org/code/acme/app/pulls/1");
     let again = scene.client.open_draft(&scene.repo, &scene.draft()).await.unwrap();
     assert_eq!(again.link, format!("{}/acme/app/pulls/1", scene.forge.url()));
+    scene.forge.assert_clean();
+}
+
+#[tokio::test]
+async fn open_pull_requests_that_would_close_an_issue_are_named_once() {
+    for dialect in Dialect::ALL {
+        let scene = Scene::new(dialect).await;
+        let number = scene.issue().await;
+        let ada = scene.forge.person("ada");
+        for branch in ["one", "two", "three"] {
+            ada.commit(&scene.repo, branch, [(branch, "x\n")]);
+            let words = format!("Fixes #{number}");
+            ada.open_pull_saying(&scene.repo, (&words, &words), branch, "main").await;
+        }
+        ada.close(&scene.repo, number + 1).await;
+        ada.rewrite(&scene.repo, number + 2, "Resolves nothing").await;
+        ada.retitle(&scene.repo, number + 2, "Nothing").await;
+        ada.rewrite(&scene.repo, number + 2, "Resolves nothing").await;
+        let history = scene.client.history(&scene.repo, number, "hyla").await.unwrap();
+        let [linked] = history.pulls.as_slice() else { panic!("{:?}", history.pulls) };
+        assert_eq!((linked.number, linked.author), (number + 3, scene.user("ada").id));
+        assert_eq!(linked.repo, scene.repo);
+        assert!(linked.link.ends_with(&format!("/acme/app/pulls/{}", number + 3)));
+        let pull = scene.client.pull(&scene.repo, linked.number).await.unwrap().unwrap();
+        assert_eq!((pull.head.as_str(), pull.is_open), ("three", true));
+        let head = scene.forge.branch_head(&scene.repo, "three");
+        assert_eq!(pull.head_commit.map(|commit| commit.0), head);
+        assert!(scene.client.pull(&scene.repo, 999).await.unwrap().is_none());
+        scene.forge.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_timeline_with_entries_that_the_server_could_not_load_is_read() {
+    let scene = Scene::new(Dialect::Forgejo15).await;
+    let number = scene.issue().await;
+    let entries = r#"[null,
+        {"id": 1, "type": "pull_ref", "ref_action": "closes", "created_at": "2026-01-05T09:00:00Z",
+         "ref_issue": {"number": 8, "state": "open", "pull_request": {"merged": false},
+                       "user": {"id": 5, "login": "eve"},
+                       "repository": {"full_name": "other/place"}}},
+        {"id": 2, "type": "issue_ref", "ref_action": "none", "created_at": "2026-01-05T09:00:00Z",
+         "ref_issue": {"number": 9, "state": "open", "pull_request": null}},
+        {"id": 3, "type": "commit_ref", "ref_action": "closes", "ref_issue": null,
+         "created_at": "2026-01-05T09:00:00Z"}]"#;
+    let fault = Fault::Status { status: 200, body: entries.into(), headers: vec![] };
+    scene.forge.fault(Matcher::new("GET", "*/timeline"), fault, 1);
+    let history = scene.client.history(&scene.repo, number, "hyla").await.unwrap();
+    assert!(history.labels.is_empty());
+    let [linked] = history.pulls.as_slice() else { panic!("{:?}", history.pulls) };
+    assert_eq!((linked.repo.to_string().as_str(), linked.number), ("other/place", 8));
+}
+
+#[tokio::test]
+async fn open_issues_with_a_label_are_listed_to_the_last_page_and_no_others() {
+    for dialect in Dialect::ALL {
+        let scene = Scene::new(dialect).await;
+        let ada = scene.forge.person("ada");
+        let labelled = scene.client.labelled(&scene.repo, "hyla").await.unwrap();
+        assert!(labelled.is_empty());
+        for number in 0..70 {
+            let labels: &[&str] = if number % 7 == 0 { &["bug"] } else { &["hyla"] };
+            ada.open_issue(&scene.repo, "It breaks", "Badly.", labels).await;
+        }
+        ada.close(&scene.repo, 2).await;
+        ada.commit(&scene.repo, "topic", [("x", "x\n")]);
+        let pull = ada.open_pull(&scene.repo, "Mend it", "topic", "main").await;
+        ada.add_label(&scene.repo, pull, "hyla").await;
+        let labelled = scene.client.labelled(&scene.repo, "hyla").await.unwrap();
+        assert_eq!(labelled.len(), 59);
+        assert!(labelled.iter().all(|issue| issue.is_open && issue.labels == ["hyla"]));
+        scene.forge.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_repository_that_was_renamed_is_named_and_not_followed() {
+    let scene = Scene::new(Dialect::Gitea127).await;
+    let number = scene.issue().await;
+    let present = scene.forge.rename_repository(&scene.repo, "elsewhere");
+    let error = scene.client.issue(&scene.repo, number).await.unwrap_err();
+    let Error::Moved { to, .. } = &error else { panic!("{error}") };
+    assert_eq!(*to, present.to_string());
     scene.forge.assert_clean();
 }

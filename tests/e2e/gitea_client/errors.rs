@@ -271,7 +271,7 @@ async fn a_hidden_repository_is_missing_and_not_empty() {
     let (client, repo, ada) = (&scene.client, &scene.repo, scene.user("ada"));
     missing(client.repository(repo).await.unwrap_err());
     missing(client.issue(repo, number).await.unwrap_err());
-    missing(client.label_events(repo, number, "hyla").await.unwrap_err());
+    missing(client.history(repo, number, "hyla").await.unwrap_err());
     missing(client.branch_head(repo, "main").await.unwrap_err());
     missing(client.pull_by_head(repo, "main", "x").await.unwrap_err());
     missing(client.permission(repo, &ada).await.unwrap_err());

@@ -86,6 +86,11 @@ impl Ask<'_> {
     }
 
     fn in_repo(&mut self, owner: &str, name: &str, rest: &[&str]) -> Option<Reply> {
+        if let Some(present) = self.state.moved_to(owner, name) {
+            let rest: String = rest.iter().map(|segment| format!("/{segment}")).collect();
+            let to = format!("{}/api/v1/repos/{present}{rest}", self.state.root_url);
+            return Some(Reply::text(301, "text/html; charset=utf-8", "").with("location", to));
+        }
         let Some((repo, access)) = self.visible(owner, name) else {
             return Some(self.missing(&[]));
         };
@@ -120,7 +125,7 @@ impl Ask<'_> {
         let repo = self.state.repo(owner, name)?;
         let is_covered = self.token.only.as_ref().is_none_or(|only| only.contains(&repo.name));
         let access = self.state.access(self.user, repo);
-        (is_covered && access > Access::None).then(|| (repo.name.clone(), access))
+        (is_covered && access > Access::None && !repo.is_gone).then(|| (repo.name.clone(), access))
     }
 
     pub(super) fn repo(&self, repo: &RepoName) -> &Repo {

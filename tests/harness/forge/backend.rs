@@ -31,7 +31,12 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
         let state = lock(&shared.state);
         let token = basic(&state, authorization);
         let found = name.trim_start_matches('/').split_once('/');
+        if let Some(present) = found.and_then(|(owner, name)| state.moved_to(owner, name)) {
+            let to = format!("{}/{present}.git/{route}", state.root_url);
+            return Reply::text(301, "text/html; charset=utf-8", "").with("location", to);
+        }
         let found = found.and_then(|(owner, name)| state.repo(owner, name));
+        let found = found.filter(|repo| !repo.is_gone);
         if let Err(reply) = admit(&state, found, token.as_ref(), authorization, is_push) {
             return reply;
         }

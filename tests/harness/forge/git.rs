@@ -116,6 +116,11 @@ impl Git {
         self.must(dir, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
     }
 
+    /// Removes every object that no ref holds.
+    pub(super) fn prune(&self, dir: &Path) {
+        self.must(dir, &["prune", "--expire=now"]);
+    }
+
     /// The commit of a branch.
     pub(super) fn head(&self, dir: &Path, branch: &str) -> Option<String> {
         self.resolve(dir, &format!("refs/heads/{branch}"))

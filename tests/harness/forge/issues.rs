@@ -26,7 +26,9 @@ impl Ask<'_> {
                 _ => None,
             };
         }
-        let [number, rest @ ..] = rest else { return None };
+        let [number, rest @ ..] = rest else {
+            return (self.method == "GET").then(|| self.list_issues(repo));
+        };
         let Some(number) = number.parse().ok().filter(|n| self.repo(repo).issue(*n).is_some())
         else {
             return Some(self.missing(&[]));
@@ -44,6 +46,27 @@ impl Ask<'_> {
             ("POST", ["reactions"]) => Some(self.react(repo, number, access)),
             _ => None,
         }
+    }
+
+    /// Newest first. A label that nobody made drops the filter by labels, as on the real ones.
+    fn list_issues(&self, repo: &RepoName) -> Reply {
+        let repo = self.repo(repo);
+        let parameter = |name: &str| {
+            self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        };
+        let (state, kind) = (parameter("state").unwrap_or("open"), parameter("type"));
+        let names = parameter("labels").unwrap_or_default().split(',');
+        let wanted: Vec<i64> = names
+            .filter_map(|name| repo.labels.iter().find(|label| label.name == name))
+            .map(|label| label.id)
+            .collect();
+        let fitting = repo.issues.iter().rev().filter(|issue| {
+            let has_state = state == "all" || issue.is_open == (state == "open");
+            let has_kind = kind.is_none_or(|kind| issue.pull.is_some() == (kind == "pulls"));
+            has_state && has_kind && wanted.iter().all(|label| issue.labels.contains(label))
+        });
+        let shapes = fitting.map(|issue| self.state.issue_shape(repo, issue));
+        self.page(&shapes.collect::<Vec<_>>())
     }
 
     /// Unpaged on purpose, as on the real ones.

@@ -157,6 +157,7 @@ impl FakeForge {
             owner,
             is_private: false,
             is_archived: false,
+            is_gone: false,
             has_pulls: true,
             default_branch: "main".to_owned(),
             permissions: Default::default(),
@@ -225,6 +226,31 @@ impl FakeForge {
         self.state().repo_mut(repo).is_archived = true;
     }
 
+    /// Takes a repository out of the archive.
+    pub fn unarchive(&self, repo: &RepoName) {
+        self.state().repo_mut(repo).is_archived = false;
+    }
+
+    /// Deletes a repository: everybody is told that there is none. A test may still look at it.
+    pub fn delete_repository(&self, repo: &RepoName) {
+        self.state().repo_mut(repo).is_gone = true;
+    }
+
+    /// Gives a repository another name, under which tests find it from then on. Whoever asks for the former one is sent
+    /// to it.
+    pub fn rename_repository(&self, repo: &RepoName, name: &str) -> RepoName {
+        let present = RepoName { owner: repo.owner.clone(), name: name.to_owned() };
+        let mut state = self.state();
+        state.repo_mut(repo).name = present.clone();
+        state.moved.push((repo.clone(), present.clone()));
+        present
+    }
+
+    /// Makes another branch the default one.
+    pub fn set_default_branch(&self, repo: &RepoName, branch: &str) {
+        self.state().repo_mut(repo).default_branch = branch.to_owned();
+    }
+
     /// Switches pull requests off.
     pub fn disable_pulls(&self, repo: &RepoName) {
         self.state().repo_mut(repo).has_pulls = false;
@@ -269,8 +295,17 @@ impl FakeForge {
 
     /// Makes a token worthless, as its owner or an expiry date would.
     pub fn revoke(&self, token: &str) {
+        self.set_revoked(token, true);
+    }
+
+    /// Makes a revoked token good again, as a forge does whose users were away for a while.
+    pub fn restore(&self, token: &str) {
+        self.set_revoked(token, false);
+    }
+
+    fn set_revoked(&self, token: &str, is_revoked: bool) {
         for known in self.state().tokens.iter_mut().filter(|known| known.value == token) {
-            known.is_revoked = true;
+            known.is_revoked = is_revoked;
         }
     }
 

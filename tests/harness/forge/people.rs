@@ -172,6 +172,9 @@ impl Person<'_> {
             let mut state = self.forge.state();
             let issue = state.repo_mut(repo).issue_mut(number);
             let from = std::mem::replace(&mut issue.body, body.to_owned());
+            if issue.pull.is_some() {
+                state.refer(repo, number);
+            }
             self.event(&state, repo, number, "edited").with_change(state.dialect, "body", &from)
         };
         self.forge.announce(event).await
@@ -196,21 +199,32 @@ impl Person<'_> {
 
     /// Opens a pull request between two branches, as the forge's pages do. Returns its number.
     pub async fn open_pull(&self, repo: &RepoName, title: &str, head: &str, base: &str) -> u64 {
+        self.open_pull_saying(repo, (title, ""), head, base).await
+    }
+
+    /// The same, with a text below the title.
+    pub async fn open_pull_saying(
+        &self,
+        repo: &RepoName,
+        (title, body): (&str, &str),
+        head: &str,
+        base: &str,
+    ) -> u64 {
         let number = {
             let mut state = self.forge.state();
             let (id, pull_id, at) = (state.id(), state.id(), state.tick());
-            let repo = state.repo_mut(repo);
-            let number = repo.next_number();
+            let at_home = state.repo_mut(repo);
+            let number = at_home.next_number();
             let git = &self.forge.shared.git;
-            let commit = git.head(&repo.git_dir, head);
+            let commit = git.head(&at_home.git_dir, head);
             let commit = commit.unwrap_or_else(|| panic!("there is no branch `{head}`"));
-            git.set(&repo.git_dir, &format!("refs/pull/{number}/head"), &commit);
-            repo.issues.push(Issue {
+            git.set(&at_home.git_dir, &format!("refs/pull/{number}/head"), &commit);
+            at_home.issues.push(Issue {
                 id,
                 number,
                 author: self.id,
                 title: title.to_owned(),
-                body: String::new(),
+                body: body.to_owned(),
                 is_open: true,
                 is_locked: false,
                 labels: vec![],
@@ -227,6 +241,7 @@ impl Person<'_> {
                     merge_commit: None,
                 }),
             });
+            state.refer(repo, number);
             number
         };
         self.tell(repo, number, "opened").await;
@@ -264,6 +279,42 @@ impl Person<'_> {
             git.set(&repo.git_dir, &format!("refs/heads/{branch}"), &start);
         }
         git.commit(&repo.git_dir, branch, &files.into(), "Change by a person\n")
+    }
+
+    /// Replaces a branch by one commit without a past, and lets nothing stay of what it held before.
+    pub fn force_push(&self, repo: &RepoName, branch: &str, files: impl Into<Files>) -> String {
+        let mut state = self.forge.state();
+        let git_dir = &state.repo_mut(repo).git_dir;
+        let git = &self.forge.shared.git;
+        git.delete_branch(git_dir, branch);
+        let commit = git.commit(git_dir, branch, &files.into(), "Start over\n");
+        git.prune(git_dir);
+        commit
+    }
+
+    /// Gives a branch another name. Pull requests into it follow, and so does the default branch.
+    pub fn rename_branch(&self, repo: &RepoName, from: &str, to: &str) {
+        let mut state = self.forge.state();
+        let repo = state.repo_mut(repo);
+        let git = &self.forge.shared.git;
+        let commit = git.head(&repo.git_dir, from).expect("the branch is there");
+        git.set(&repo.git_dir, &format!("refs/heads/{to}"), &commit);
+        git.delete_branch(&repo.git_dir, from);
+        if repo.default_branch == from {
+            repo.default_branch = to.to_owned();
+        }
+        for pull in repo.issues.iter_mut().filter_map(|issue| issue.pull.as_mut()) {
+            if pull.base == from {
+                pull.base = to.to_owned();
+            }
+        }
+    }
+
+    /// Turns a pull request towards another branch.
+    pub fn retarget(&self, repo: &RepoName, number: u64, base: &str) {
+        let mut state = self.forge.state();
+        let pull = state.repo_mut(repo).issue_mut(number).pull.as_mut();
+        pull.unwrap_or_else(|| panic!("{number} is no pull request")).base = base.to_owned();
     }
 
     /// Deletes a branch.

@@ -117,6 +117,7 @@ impl Ask<'_> {
             reactions: vec![],
             pull: Some(PullPart { id: pull_id, head, base, is_merged: false, merge_commit: None }),
         });
+        self.state.refer(repo, number);
         self.events.push(Event::pull(self.state, self.shared, repo, number, user, "opened"));
         let issue = self.repo(repo).issue(number).expect("it was just made");
         Reply::json(201, &self.shape(repo, issue, access).expect("it is a pull request"))

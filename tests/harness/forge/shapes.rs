@@ -164,7 +164,7 @@ impl State {
             "comments": issue.entries.iter().filter(|entry| entry.comment().is_some()).count(),
             "created_at": time(issue.created_at),
             "updated_at": time(issue.updated_at),
-            "closed_at": if issue.is_open { Value::Null } else { json!(time(issue.updated_at)) },
+            "closed_at": issue.closed_at().map(time),
             "due_date": null,
             "pull_request": pull,
             "repository": {
@@ -239,6 +239,12 @@ impl State {
                 "assignees"
             }
             What::Merged => "merge_pull",
+            What::ClosedBy { pull, is_neutered } => {
+                let from = repo.issue(*pull).expect("references come from what is there");
+                shape["ref_issue"] = self.issue_shape(repo, from);
+                shape["ref_action"] = json!(if *is_neutered { "neutered" } else { "closes" });
+                "pull_ref"
+            }
         };
         shape["type"] = json!(kind);
         shape
@@ -294,7 +300,7 @@ impl State {
             "due_date": null,
             "created_at": time(issue.created_at),
             "updated_at": time(issue.updated_at),
-            "closed_at": if issue.is_open { Value::Null } else { json!(time(issue.updated_at)) },
+            "closed_at": issue.closed_at().map(time),
             "pin_order": 0,
         });
         merged([shape, branches])

@@ -24,6 +24,8 @@ pub(super) struct State {
     pub users: Vec<User>,
     pub tokens: Vec<Token>,
     pub repos: Vec<Repo>,
+    /// Former names of repositories, with their present ones.
+    pub moved: Vec<(RepoName, RepoName)>,
     next_id: i64,
     clock: DateTime<Utc>,
 }
@@ -62,6 +64,8 @@ pub(super) struct Repo {
     pub owner: i64,
     pub is_private: bool,
     pub is_archived: bool,
+    /// Deleted: for tests it is still there, for everybody else it is not.
+    pub is_gone: bool,
     pub has_pulls: bool,
     pub default_branch: String,
     pub permissions: BTreeMap<i64, Permission>,
@@ -117,13 +121,30 @@ pub(super) struct Entry {
 
 #[derive(Debug, Clone)]
 pub(super) enum What {
-    Comment { body: String, edited_at: DateTime<Utc> },
-    Label { label: i64, added: bool },
+    Comment {
+        body: String,
+        edited_at: DateTime<Utc>,
+    },
+    Label {
+        label: i64,
+        added: bool,
+    },
     Closed,
     Reopened,
-    Title { from: String, to: String },
-    Assignee { user: i64, removed: bool },
+    Title {
+        from: String,
+        to: String,
+    },
+    Assignee {
+        user: i64,
+        removed: bool,
+    },
     Merged,
+    /// The words of a pull request of the same repository would close this issue, or did once.
+    ClosedBy {
+        pull: u64,
+        is_neutered: bool,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -164,6 +185,7 @@ impl State {
             users: vec![],
             tokens: vec![],
             repos: vec![],
+            moved: vec![],
             next_id: 100,
             clock,
         }
@@ -232,6 +254,46 @@ impl State {
         issue.entries.push(Entry { id, user, at, what });
         id
     }
+
+    /// Notes on the issues that a pull request's title and text would close that they would, and on those that they no
+    /// longer name that they do not.
+    pub(super) fn refer(&mut self, repo: &RepoName, pull: u64) {
+        let found = self.repo_mut(repo).issue_mut(pull).clone();
+        let named = closed_by(&format!("{} {}", found.title, found.body));
+        for issue in &mut self.repo_mut(repo).issues {
+            for entry in &mut issue.entries {
+                if let What::ClosedBy { pull: from, is_neutered } = &mut entry.what {
+                    *is_neutered |= *from == pull;
+                }
+            }
+        }
+        for number in named {
+            let target = self.repo_mut(repo).issues.iter().find(|issue| issue.number == number);
+            if target.is_some_and(|issue| issue.pull.is_none()) {
+                let what = What::ClosedBy { pull, is_neutered: false };
+                self.record(repo, number, found.author, what);
+            }
+        }
+    }
+
+    /// Where a repository of that name is by now.
+    pub(super) fn moved_to(&self, owner: &str, name: &str) -> Option<&RepoName> {
+        let is_former = |former: &RepoName| {
+            former.owner.eq_ignore_ascii_case(owner) && former.name.eq_ignore_ascii_case(name)
+        };
+        self.moved.iter().find(|(former, _)| is_former(former)).map(|(_, present)| present)
+    }
+}
+
+/// The numbers behind the forges' words for closing, as shipped.
+fn closed_by(text: &str) -> Vec<u64> {
+    const WORDS: [&str; 9] =
+        ["close", "closes", "closed", "fix", "fixes", "fixed", "resolve", "resolves", "resolved"];
+    let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
+    let pairs = words.windows(2).filter(|pair| WORDS.contains(&pair[0].trim_end_matches(':')));
+    let number =
+        |word: &str| word.strip_prefix('#')?.trim_end_matches(['.', ',', ';']).parse().ok();
+    pairs.filter_map(|pair| number(&pair[1])).collect()
 }
 
 impl Repo {
@@ -260,6 +322,15 @@ impl Repo {
     }
 }
 
+impl Issue {
+    /// When it was last closed or merged, if it is not open.
+    pub(super) fn closed_at(&self) -> Option<DateTime<Utc>> {
+        let mut ends = self.entries.iter().rev();
+        let end = ends.find(|entry| matches!(entry.what, What::Closed | What::Merged));
+        (!self.is_open).then(|| end.map_or(self.updated_at, |entry| entry.at))
+    }
+}
+
 impl Entry {
     pub(super) fn comment(&self) -> Option<&str> {
         match &self.what {
@@ -269,6 +340,7 @@ impl Entry {
             | What::Reopened
             | What::Title { .. }
             | What::Assignee { .. }
+            | What::ClosedBy { .. }
             | What::Merged => None,
         }
     }

@@ -205,7 +205,10 @@ impl Http {
             401 => Error::Auth { call: what, message },
             403 => Error::Denied { call: what, message },
             404 => Error::Missing { call: what, message },
-            300..=399 => call.nonsense(redirected(status, headers)),
+            300..=399 => match moved(&call.path, &text(headers, LOCATION)) {
+                Some(to) => Error::Moved { call: what, to: clean(&to) },
+                None => call.nonsense(redirected(status, headers)),
+            },
             429 | 408 | 500..=599 => Error::Unwell {
                 call: what,
                 status: status.as_u16(),
@@ -267,6 +270,20 @@ fn check_path(call: &Call) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The present name of the repository that a call is about, where a redirect names another one.
+fn moved(path: &[String], location: &str) -> Option<String> {
+    let [root, owner, name, ..] = path else { return None };
+    if root != "repos" {
+        return None;
+    }
+    let location = location.split(['?', '#']).next().unwrap_or_default();
+    let segments: Vec<&str> = location.split('/').collect();
+    let at = segments.iter().position(|segment| segment == root)?;
+    let (to_owner, to_name) = (*segments.get(at + 1)?, *segments.get(at + 2)?);
+    let is_same = to_owner.eq_ignore_ascii_case(owner) && to_name.eq_ignore_ascii_case(name);
+    (!is_same).then(|| format!("{to_owner}/{to_name}"))
 }
 
 fn redirected(status: StatusCode, headers: &HeaderMap) -> String {

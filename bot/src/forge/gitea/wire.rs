@@ -23,7 +23,7 @@ pub(super) fn ghost() -> forge::User {
 }
 
 /// Some answers leave out whoever is gone.
-fn author(user: Option<User>) -> forge::User {
+pub(super) fn author(user: Option<User>) -> forge::User {
     user.map_or_else(ghost, Into::into)
 }
 
@@ -77,7 +77,13 @@ pub(super) struct Issue {
     pub pull_request: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     pub labels: Option<Vec<Label>>,
+    #[serde(default)]
+    pub assignees: Option<Vec<User>>,
     pub created_at: DateTime<Utc>,
+    #[serde(default)]
+    pub updated_at: Option<DateTime<Utc>>,
+    #[serde(default)]
+    pub closed_at: Option<DateTime<Utc>>,
 }
 
 impl From<Issue> for forge::Issue {
@@ -92,7 +98,10 @@ impl From<Issue> for forge::Issue {
             is_locked: issue.is_locked,
             is_pull: issue.pull_request.is_some(),
             labels: labels.collect(),
+            assignees: issue.assignees.unwrap_or_default().into_iter().map(Into::into).collect(),
             created_at: issue.created_at,
+            updated_at: issue.updated_at.unwrap_or(issue.created_at),
+            closed_at: issue.closed_at,
         }
     }
 }
@@ -116,10 +125,44 @@ pub(super) struct TimelineEntry {
     /// Missing when the label itself has been deleted since.
     #[serde(default)]
     pub label: Option<Label>,
+    /// Of a reference: what would become of this issue; empty once the words are gone from where they stood.
+    #[serde(default)]
+    pub ref_action: Option<String>,
+    /// Of a reference: the issue or pull request whose words refer to this one.
+    #[serde(default)]
+    pub ref_issue: Option<Referrer>,
     pub created_at: DateTime<Utc>,
 }
 
+/// Where a reference comes from.
+#[derive(Debug, Deserialize)]
+pub(super) struct Referrer {
+    pub number: u64,
+    #[serde(default)]
+    pub user: Option<User>,
+    #[serde(default)]
+    pub state: String,
+    #[serde(default)]
+    pub pull_request: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    pub repository: Option<NamedRepository>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NamedRepository {
+    #[serde(default)]
+    pub full_name: String,
+}
+
 impl TimelineEntry {
+    /// The open pull request that would close the issue, if it is about one.
+    pub(super) fn closing_pull(&mut self) -> Option<Referrer> {
+        if self.ref_action.as_deref() != Some("closes") {
+            return None;
+        }
+        self.ref_issue.take().filter(|from| from.pull_request.is_some() && from.state == "open")
+    }
+
     /// What it says of a label, if it is about that one. The error is a body that the API does not know.
     pub(super) fn label_event(self, name: &str) -> Result<Option<forge::LabelEvent>, String> {
         if self.kind != "label" || self.label.is_none_or(|label| label.name != name) {
@@ -197,6 +240,9 @@ pub(super) struct Pull {
 pub(super) struct PullSide {
     /// The branch's name, also when the branch is gone; `ref` then names the pull request's own ref.
     pub label: String,
+    /// Its last commit.
+    #[serde(default)]
+    pub sha: String,
     /// Differs between the two sides for a fork, and is -1 for a deleted one.
     pub repo_id: i64,
 }
