@@ -232,6 +232,13 @@ mod tests {
         Bots { own_id: 99, others }
     }
 
+    fn check(cases: Vec<(&str, Issue, Vec<LabelEvent>, Look)>) {
+        let others = ["User50".to_owned()];
+        for (name, issue, events, expected) in cases {
+            assert_eq!(look(&issue, "hyla", &events, bots(&others)), expected, "{name}");
+        }
+    }
+
     fn label_ask(event: i64, by: Option<User>) -> Asked {
         Asked { ask: Ask::Label { event }, by, at: at(event) }
     }
@@ -239,7 +246,6 @@ mod tests {
     #[test]
     fn a_look_finds_the_latest_adder_or_says_why_not() {
         use LabelChange::{Added, Removed};
-        let others = ["User50".to_owned()];
         let cases: Vec<(&str, Issue, Vec<LabelEvent>, Look)> = vec![
             (
                 "latest adder",
@@ -295,6 +301,14 @@ mod tests {
                 vec![event(5, 2, Added)],
                 Look::Refused(label_ask(5, Some(user(2))), No::Locked),
             ),
+        ];
+        check(cases);
+    }
+
+    #[test]
+    fn a_late_label_and_another_bot_s_label_are_refused() {
+        use LabelChange::Added;
+        let cases: Vec<(&str, Issue, Vec<LabelEvent>, Look)> = vec![
             (
                 "closed before the label",
                 closed(4),
@@ -335,9 +349,7 @@ mod tests {
                 ),
             ),
         ];
-        for (name, issue, events, expected) in cases {
-            assert_eq!(look(&issue, "hyla", &events, bots(&others)), expected, "{name}");
-        }
+        check(cases);
     }
 
     #[test]

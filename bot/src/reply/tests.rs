@@ -104,6 +104,53 @@ fn what_was_left_out_is_named() {
     );
 }
 
+/// What is said of others at work.
+fn declined_ends() -> Vec<End> {
+    let pull = LinkedPull {
+        repo: "acme/app".parse().expect("that is a repository's name"),
+        number: 9,
+        link: "http://f/9".into(),
+        author: 1,
+    };
+    let people = |n: usize| (0..n).map(|n| format!("user{n}")).collect::<Vec<_>>();
+    let nos = [
+        No::ClosedBefore,
+        No::Assigned(people(1)),
+        No::Assigned(people(5)),
+        No::Linked(pull.clone()),
+        No::OwnDraft(pull),
+    ];
+    nos.iter().map(declined).collect()
+}
+
+/// What is said of a draft, whatever became of it.
+fn opened_ends() -> Vec<End> {
+    let own = CommitId("0123456789abcdef".into());
+    let others = CommitId("fedcba9876543210".into());
+    let states = [
+        (true, true, false, &own),
+        (false, true, false, &own),
+        (true, false, false, &own),
+        (true, false, true, &others),
+        (true, true, false, &others),
+    ];
+    let end = |(is_draft, is_open, is_merged, head): (bool, bool, bool, &CommitId)| {
+        let pull = Pull {
+            number: 9,
+            link: "http://f/9".into(),
+            is_open,
+            is_merged,
+            is_draft,
+            title: "t".into(),
+            author: 1,
+            head: "hyla/issue-7-1".into(),
+            head_commit: Some(head.clone()),
+        };
+        opened(&pull, "WIP:", &own)
+    };
+    states.into_iter().map(end).collect()
+}
+
 /// Every sentence once, to be read like prose.
 #[test]
 fn every_end_tells_what_to_do_next() {
@@ -133,22 +180,7 @@ fn every_end_tells_what_to_do_next() {
     ] {
         add(refused(rule, "detail"));
     }
-    let pull = LinkedPull {
-        repo: "acme/app".parse().expect("that is a repository's name"),
-        number: 9,
-        link: "http://f/9".into(),
-        author: 1,
-    };
-    let people = |n: usize| (0..n).map(|n| format!("user{n}")).collect::<Vec<_>>();
-    for no in [
-        No::ClosedBefore,
-        No::Assigned(people(1)),
-        No::Assigned(people(5)),
-        No::Linked(pull.clone()),
-        No::OwnDraft(pull),
-    ] {
-        add(declined(&no));
-    }
+    declined_ends().into_iter().for_each(&mut add);
     for rule in [
         Rule::ProtectedPath,
         Rule::Symlink,
@@ -180,28 +212,7 @@ fn every_end_tells_what_to_do_next() {
         add(failed(failure, "chain".into()));
     }
     add(cancelled());
-    let own = CommitId("0123456789abcdef".into());
-    let others = CommitId("fedcba9876543210".into());
-    for (is_draft, is_open, is_merged, head) in [
-        (true, true, false, &own),
-        (false, true, false, &own),
-        (true, false, false, &own),
-        (true, false, true, &others),
-        (true, true, false, &others),
-    ] {
-        let pull = Pull {
-            number: 9,
-            link: "http://f/9".into(),
-            is_open,
-            is_merged,
-            is_draft,
-            title: "t".into(),
-            author: 1,
-            head: "hyla/issue-7-1".into(),
-            head_commit: Some(head.clone()),
-        };
-        add(opened(&pull, "WIP:", &own));
-    }
+    opened_ends().into_iter().for_each(&mut add);
     insta::assert_snapshot!(lines.join("\n"));
 }
 

@@ -56,7 +56,7 @@ impl Gitea {
         for mut entry in entries.into_iter().flatten() {
             if let Some(from) = entry.closing_pull() {
                 let pull = self.linked(repo, from);
-                let is_known = history.pulls.iter().any(|known| *known == pull);
+                let is_known = history.pulls.contains(&pull);
                 history.pulls.extend((!is_known).then_some(pull));
             }
             let event = entry.label_event(label);
