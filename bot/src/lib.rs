@@ -27,6 +27,7 @@ pub mod model;
 pub mod owner;
 pub mod patch;
 pub mod publish;
+pub mod reconcile;
 pub mod redact;
 pub mod replay;
 pub mod reply;

@@ -17,6 +17,7 @@ use crate::bot::Bot;
 use crate::clean_up;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
+use crate::reconcile;
 use crate::worker::{Stop, Worker};
 
 /// How long a webhook's body may take: more than any forge waits for an answer.
@@ -54,6 +55,13 @@ pub async fn serve(
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
         async move {
             clean_up::run(&bot, &stop).await;
+            Ok(())
+        }
+    });
+    tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move {
+            reconcile::run(&bot, &stop).await;
             Ok(())
         }
     });

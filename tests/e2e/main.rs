@@ -20,6 +20,7 @@ mod hostile;
 mod local;
 mod main_job;
 mod outages;
+mod polite;
 mod quantize;
 mod serve;
 mod trigger;

@@ -5,5 +5,6 @@ pub mod house;
 pub mod model;
 pub mod outside;
 pub mod release;
+pub mod story;
 pub mod tiny;
 pub mod tls;

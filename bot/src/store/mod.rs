@@ -138,6 +138,16 @@ pub trait Store: Send + Sync {
 
     /// The look at an issue that waits already, to which a further delivery would be joined.
     async fn waiting_look(&self, subject: &Subject) -> Result<Option<JobId>, Error>;
+
+    /// Queues a look at an issue whose webhook never came: the queued job of that subject that has no key yet, or a
+    /// further one that is due at `due`. `Repeated` if a job has the key of what asks there.
+    async fn look_for(
+        &self,
+        subject: &Subject,
+        key: &str,
+        due: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<Kept, Error>;
 }
 
 /// A worker's right to write to one job.

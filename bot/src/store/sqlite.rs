@@ -404,6 +404,23 @@ impl Store for Sqlite {
         history::of(&self.pool, subject).await
     }
 
+    async fn look_for(
+        &self,
+        subject: &Subject,
+        key: &str,
+        due: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<Kept, Error> {
+        let action = "queue a look";
+        let mut transaction = self.begin(action).await?;
+        let kept = match queue::owner_of(&mut transaction, key).await? {
+            Some(_) => Kept::Repeated,
+            None => deliveries::look(&mut transaction, subject, due, now).await?,
+        };
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(kept)
+    }
+
     async fn deliveries(&self, id: &str) -> Result<Vec<KeptDelivery>, Error> {
         deliveries::deliveries(&self.pool, id).await
     }

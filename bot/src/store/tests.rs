@@ -291,3 +291,20 @@ async fn what_was_accepted_survives_a_reopening_and_a_senseless_row_ends_alone()
     assert!(matches!(Sqlite::open(&path).await, Err(Error::Later { version: 99, .. })));
     assert!(matches!(Sqlite::open(folder.path()).await, Err(Error::Open { .. })));
 }
+
+#[tokio::test]
+async fn a_look_without_a_delivery_is_queued_only_for_an_ask_that_no_job_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let look_for = async |key: &str| store.look_for(&subject(7), key, at(1), at(0)).await.unwrap();
+    let Kept::Queued(first) = look_for("k1").await else { panic!() };
+    assert_eq!(look_for("k1").await, Kept::Joined(first));
+    let (job, lease) = claim(store.as_ref(), 2).await.unwrap();
+    assert_eq!((job.id, job.key), (first, None));
+    store.identify(&lease, "k1", Some("ann"), at(2)).await.unwrap();
+    assert_eq!(look_for("k1").await, Kept::Repeated);
+    let Kept::Queued(second) = look_for("k2").await else { panic!() };
+    // A webhook that comes late joins it.
+    let late = store.accept(&delivery("late", Some(7)), at(3)).await.unwrap();
+    assert_eq!(late, Kept::Joined(second));
+}

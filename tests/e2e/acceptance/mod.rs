@@ -1,3 +1,6 @@
-//! The acceptance checks of bots of this kind, each by its letter.
+//! The acceptance checks, each as the tests of its name.
 
 mod a;
+mod b;
+mod c;
+mod d;

@@ -47,14 +47,8 @@ pub(super) async fn keep(
         return Ok(Kept::Repeated);
     }
     let Some(subject) = &delivery.subject else { return Ok(Kept::Ignored) };
-    let (kept, job) = match waiting(&mut **transaction, subject).await? {
-        Some(job) => (Kept::Joined(job), job),
-        None => {
-            let job = insert(transaction, subject, None, delivery.due, now).await?;
-            history::write(transaction, job, &Step::Queued, now).await?;
-            (Kept::Queued(job), job)
-        }
-    };
+    let kept = look(transaction, subject, delivery.due, now).await?;
+    let (Kept::Queued(job) | Kept::Joined(job)) = kept else { return Ok(kept) };
     sqlx::query("UPDATE deliveries SET job = ? WHERE forge = ? AND id = ?")
         .bind(job.0)
         .bind(&delivery.forge)
@@ -63,6 +57,21 @@ pub(super) async fn keep(
         .await
         .map_err(failed(action))?;
     Ok(kept)
+}
+
+/// A look at an issue: the one that waits already, or a further one.
+pub(super) async fn look(
+    transaction: &mut Transaction<'_, Db>,
+    subject: &Subject,
+    due: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<Kept, Error> {
+    if let Some(job) = waiting(&mut **transaction, subject).await? {
+        return Ok(Kept::Joined(job));
+    }
+    let job = insert(transaction, subject, None, due, now).await?;
+    history::write(transaction, job, &Step::Queued, now).await?;
+    Ok(Kept::Queued(job))
 }
 
 /// The look at an issue that waits already.
