@@ -159,6 +159,8 @@ pub enum Still {
     Locked,
     /// It is a pull request, and never was an issue.
     Pull,
+    /// Nobody knows who put the label on.
+    AdderUnknown,
 }
 
 /// Whether an ask still stands: after a restart, and once more before anything is published.
@@ -181,6 +183,10 @@ pub fn still(issue: &Issue, label: &str, events: &[LabelEvent], ask: &Ask) -> St
         Ask::Opened if events.is_empty() => (issue.author.clone(), issue.created_at),
         Ask::Opened => return Still::Withdrawn,
         Ask::Label { event } => match events.last() {
+            // Whoever took the label off asked for nothing, though it is there again.
+            Some(last) if last.id == *event && last.change == LabelChange::Removed => {
+                return Still::AdderUnknown;
+            }
             Some(last) if last.id == *event => (last.actor.clone(), last.at),
             Some(_) | None => return Still::Withdrawn,
         },
@@ -350,6 +356,15 @@ mod tests {
             ),
         ];
         check(cases);
+    }
+
+    #[test]
+    fn whoever_took_the_label_off_has_not_asked_after_a_restart_either() {
+        let events = [event(5, 2, LabelChange::Added), event(6, 3, LabelChange::Removed)];
+        let ask = Ask::Label { event: 6 };
+        assert_eq!(still(&issue(), "hyla", &events, &ask), Still::AdderUnknown);
+        let asked = label_ask(5, Some(user(2)));
+        assert_eq!(still(&issue(), "hyla", &events[..1], &asked.ask), Still::Asked(asked));
     }
 
     #[test]

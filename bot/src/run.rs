@@ -122,6 +122,7 @@ async fn asked(
             Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
             Still::Pull => Err(refuse(Rule::PullRequest, "the number is a pull request's")),
             Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
+            Still::AdderUnknown => Err(decline(No::AdderUnknown)),
         };
     }
     let (asked, no) = match ask::look(issue, label, events, bots(place)) {
