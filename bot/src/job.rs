@@ -277,6 +277,8 @@ pub enum NoFix {
     NoChange,
     /// The session ended in a tool call that the model broke, with no change.
     BrokenCall,
+    /// The model went round in circles, with no change.
+    Repeated,
     /// The budget of turns, tokens or time ran out with no change.
     Budget,
 }

@@ -275,6 +275,7 @@ impl Worked {
         match self.ended.reason {
             Reason::Finished => NoFix::NoChange,
             Reason::BrokenCall => NoFix::BrokenCall,
+            Reason::Repeated => NoFix::Repeated,
             Reason::TurnCut | Reason::Turns | Reason::Context | Reason::Time => NoFix::Budget,
         }
     }

@@ -129,6 +129,10 @@ pub fn no_fix(why: NoFix) -> End {
             "My model broke off in the middle of a tool call before I had a change to propose.",
             "Another try often gets further.",
         ),
+        NoFix::Repeated => (
+            "I went round in circles, so I stopped before I had a change to propose.",
+            "A more exact description, or the name of the file where the problem is, often gets me further.",
+        ),
         NoFix::Budget => (
             "I used up my budget for this issue before I had a change to propose.",
             "A smaller issue often works: split this one, or name the file where the problem is.",

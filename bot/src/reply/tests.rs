@@ -160,7 +160,7 @@ fn every_end_tells_what_to_do_next() {
         assert!(!at_a_terminal.contains("label"), "{at_a_terminal}");
         lines.push(format!("{}: {} {}", end.outcome, end.person, end.next));
     };
-    for why in [NoFix::NoChange, NoFix::BrokenCall, NoFix::Budget] {
+    for why in [NoFix::NoChange, NoFix::BrokenCall, NoFix::Repeated, NoFix::Budget] {
         add(no_fix(why));
     }
     for rule in [

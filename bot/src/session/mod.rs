@@ -2,8 +2,10 @@
 //!
 //! The rules are those that the model was trained with: two messages begin it, a turn without a call ends it, a turn cut
 //! by length or broken inside of a call ends it and its calls are not run, calls run in order, and reasoning is sent
-//! back. The session does not judge what the model did.
+//! back. A model that goes round in circles is told so once, in the last answer that it sees; if it goes on, that ends the
+//! session too. The session does not judge what the model did.
 
+mod circle;
 mod profile;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,8 @@ use serde::{Deserialize, Serialize};
 pub use profile::{Error as ProfileError, Profile};
 pub use transcript::{Record, Transcript, read};
 
+use circle::Steps;
+
 use crate::clock::Clock;
 use crate::leaf::Leaf;
 use crate::model::{self, Model};
@@ -27,6 +31,10 @@ use crate::sandbox::SetupError;
 
 /// Bytes of text per token, where no server counts: a low guess, so that a full context is seen early.
 const BYTES_PER_TOKEN: u64 = 3;
+
+/// What a model is told, once, that goes round in circles.
+const NUDGE: &str = "\n[notice: your last calls repeat earlier ones, and their results are the same. Try something else, \
+                     or end by saying in words what is done and what is not.]";
 
 /// The tools of a session.
 #[async_trait]
@@ -106,6 +114,8 @@ pub enum Reason {
     BrokenCall,
     /// A turn reached its tokens and was cut.
     TurnCut,
+    /// The model went round in circles, and went on after it was told.
+    Repeated,
     /// The turns were used up.
     Turns,
     /// The context was full.
@@ -120,6 +130,7 @@ impl fmt::Display for Reason {
             Self::Finished => "the model was done",
             Self::BrokenCall => "the last tool call was broken",
             Self::TurnCut => "a turn reached its token limit",
+            Self::Repeated => "the model went round in circles",
             Self::Turns => "the turns were used up",
             Self::Context => "the context was full",
             Self::Time => "the time was up",
@@ -190,6 +201,8 @@ struct Session<'a> {
     context_tokens: Option<u64>,
     generated_tokens: u64,
     final_text: String,
+    steps: Steps,
+    is_nudged: bool,
 }
 
 impl<'a> Session<'a> {
@@ -213,6 +226,8 @@ impl<'a> Session<'a> {
             context_tokens: None,
             generated_tokens: 0,
             final_text: String::new(),
+            steps: Steps::default(),
+            is_nudged: false,
         }
     }
 
@@ -237,8 +252,11 @@ impl<'a> Session<'a> {
                 return Ok(if is_broken { Reason::BrokenCall } else { Reason::Finished });
             }
             let mut n_observed_bytes = 0;
-            for call in &reply.calls {
-                n_observed_bytes += self.observe(call, transcript).await?;
+            for (call, n_left) in reply.calls.iter().zip((0..reply.calls.len()).rev()) {
+                n_observed_bytes += self.observe(call, n_left, transcript).await?;
+            }
+            if self.is_nudged && self.steps.is_circle() {
+                return Ok(Reason::Repeated);
             }
             if self.tokens(reply.usage, n_observed_bytes) >= self.budgets.context_tokens {
                 return Ok(Reason::Context);
@@ -277,15 +295,24 @@ impl<'a> Session<'a> {
         Ok(reply)
     }
 
-    /// Runs one call. Returns the bytes of what the model sees of it.
+    /// Runs one call of a turn that has `n_left` more. Returns the bytes of what the model sees of it.
     async fn observe(
         &mut self,
         call: &ToolCall,
+        n_left: usize,
         transcript: &mut Transcript<'_>,
     ) -> Result<u64, Error> {
         let started = Instant::now();
-        let content = self.parts.tools.call(&call.name, &call.arguments).await?;
+        let mut content = self.parts.tools.call(&call.name, &call.arguments).await?;
         self.calls += 1;
+        self.steps.note(&call.name, &call.arguments, &content);
+        // The model sees nothing before its turn is answered, so it is judged by whole turns.
+        if n_left == 0 && !self.is_nudged && self.steps.is_circle() {
+            content.push_str(NUDGE);
+            self.is_nudged = true;
+            self.steps.clear();
+            tracing::info!(turn = self.turns, "the model goes round in circles, and was told so");
+        }
         tracing::debug!(tool = call.name, elapsed_ms = millis(started), "ran a call");
         transcript.append(&Record::Observation {
             call_id: call.id.clone(),

@@ -81,7 +81,7 @@ struct Ran {
 
 async fn session(
     turns: Vec<Result<Reply, model::Error>>,
-    tools: Echo,
+    tools: impl Tools,
     settings: config::Session,
 ) -> Ran {
     let folder = tempfile::tempdir().unwrap();
@@ -185,6 +185,73 @@ async fn a_turn_whose_call_is_broken_is_not_the_end_of_the_work() {
         let ended = ran.ended.unwrap();
         assert_eq!((ended.reason, ended.calls), (reason, 1), "{content}");
     }
+}
+
+/// Tools whose answers run out of a list; the last one stays.
+struct Answers(Mutex<Vec<&'static str>>);
+
+#[async_trait]
+impl Tools for Answers {
+    async fn call(&self, _: &str, _: &str) -> Result<String, SetupError> {
+        let mut answers = self.0.lock().unwrap();
+        let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0] };
+        Ok(answer.to_owned())
+    }
+}
+
+fn contents(request: &Request) -> Vec<String> {
+    let tools = request.messages.iter().filter_map(|message| match message {
+        Message::Tool { content, .. } => Some(content.clone()),
+        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => None,
+    });
+    tools.collect()
+}
+
+#[tokio::test]
+async fn a_model_that_goes_round_in_circles_is_told_once_and_then_ended() {
+    let same = || (0..20).map(|_| reply(&["Read"], Stop::End, 10)).collect::<Vec<_>>();
+    let ran = session(same(), Echo { is_broken: false }, settings()).await;
+    let ended = ran.ended.unwrap();
+    assert_eq!((ended.reason, ended.turns, ended.calls), (Reason::Repeated, 8, 8));
+    let seen = contents(ran.seen.last().unwrap());
+    let told: Vec<_> = (1..).zip(&seen).filter(|(_, text)| text.contains("[notice:")).collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].0, 4, "the fourth answer says so: {seen:?}");
+    assert_eq!(ran.text.matches("[notice:").count(), 1, "the transcript keeps it");
+    assert!(matches!(ran.records.last(), Some(Record::End { reason: Reason::Repeated, .. })));
+
+    // Several calls in one turn: it is told before it is ended.
+    let many = vec!["Glob"; 30];
+    let turns = vec![reply(&many, Stop::End, 10), reply(&[], Stop::End, 10)];
+    let ran = session(turns, Echo { is_broken: false }, settings()).await;
+    assert_eq!(ran.ended.unwrap().reason, Reason::Finished);
+    assert!(contents(&ran.seen[1])[29].contains("[notice:"));
+
+    // Two calls by turns.
+    let pairs = (0..20).map(|at| reply(&[["Read", "Glob"][at % 2]], Stop::End, 10)).collect();
+    let ran = session(pairs, Echo { is_broken: false }, settings()).await;
+    assert_eq!(ran.ended.unwrap().turns, 12);
+}
+
+#[tokio::test]
+async fn a_model_that_goes_another_way_after_the_notice_goes_on() {
+    let mut turns: Vec<_> = (0..4).map(|_| reply(&["Read"], Stop::End, 10)).collect();
+    turns.extend([reply(&["Edit"], Stop::End, 10), reply(&[], Stop::End, 10)]);
+    let ran = session(turns, Echo { is_broken: false }, settings()).await;
+    let ended = ran.ended.unwrap();
+    assert_eq!((ended.reason, ended.turns), (Reason::Finished, 6));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_something_is_in_no_circle() {
+    let mut turns: Vec<_> = (0..12).map(|_| reply(&["Bash"], Stop::End, 10)).collect();
+    turns.push(reply(&[], Stop::End, 10));
+    let answers =
+        ["1 %", "7 %", "9 %", "20 %", "31 %", "40 %", "55 %", "60 %", "75 %", "80 %", "99 %"];
+    let answers = answers.into_iter().chain(["done"]).collect();
+    let ran = session(turns, Answers(Mutex::new(answers)), settings()).await;
+    assert_eq!(ran.ended.unwrap().reason, Reason::Finished);
+    assert!(!ran.text.contains("[notice:"), "{}", ran.text);
 }
 
 #[tokio::test]
