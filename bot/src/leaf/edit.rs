@@ -82,7 +82,7 @@ fn count(bytes: &[u8], string: &str) -> usize {
 }
 
 /// Whether there are lines and each ends with CRLF.
-fn is_crlf(bytes: &[u8]) -> bool {
+pub(super) fn is_crlf(bytes: &[u8]) -> bool {
     let mut previous = 0;
     let mut n_lines = 0_usize;
     for byte in bytes {
@@ -97,6 +97,6 @@ fn is_crlf(bytes: &[u8]) -> bool {
     n_lines > 0
 }
 
-fn crlf(string: &str) -> String {
+pub(super) fn crlf(string: &str) -> String {
     string.replace("\r\n", "\n").replace('\n', "\r\n")
 }

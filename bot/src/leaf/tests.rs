@@ -291,6 +291,33 @@ async fn write_makes_folders_counts_characters_and_keeps_the_mode() {
 }
 
 #[tokio::test]
+async fn write_keeps_what_read_does_not_show_of_the_file_that_it_replaces() {
+    let place = Place::new();
+    for (before, content, after) in [
+        (&b"a\r\nb\r\n"[..], "a\nc\n", &b"a\r\nc\r\n"[..]),
+        (b"a\r\nb\r\n", "a\r\nc\n", b"a\r\nc\n"),
+        (b"a\r\nb\n", "a\nc\n", b"a\nc\n"),
+        (b"\xef\xbb\xbfa\n", "b\n", b"\xef\xbb\xbfb\n"),
+        (b"\xef\xbb\xbfa\n", "\u{feff}b\n", b"\xef\xbb\xbfb\n"),
+        (b"\xef\xbb\xbfa\r\n", "b\n", b"\xef\xbb\xbfb\r\n"),
+        (b"a\xe9\n", "b\n", b"b\n"),
+        (b"a\n", "b\u{fffd}\n", "b\u{fffd}\n".as_bytes()),
+    ] {
+        place.put("f", before);
+        assert!(
+            call!(place, Write {"file_path": "f", "content": content}).starts_with("Wrote f (")
+        );
+        assert_eq!(place.bytes("f"), after, "{content:?} over {before:?}");
+    }
+    place.put("latin", b"caf\xe9\n");
+    assert_eq!(
+        call!(place, Write {"file_path": "latin", "content": "caf\u{fffd}!\n"}),
+        "ValueError: latin is not UTF-8, and the content would lose the bytes that are shown as U+FFFD; use Edit, which keeps them"
+    );
+    assert_eq!(place.bytes("latin"), b"caf\xe9\n");
+}
+
+#[tokio::test]
 async fn edit_counts_its_replacements_and_refuses_what_is_ambiguous() {
     let place = Place::new();
     let table = [
