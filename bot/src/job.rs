@@ -331,6 +331,8 @@ pub enum Rule {
     TooLarge,
     /// The patch rewrites all line endings of a file.
     LineEndings,
+    /// The patch changes or breaks the encoding of a file.
+    Encoding,
     /// The patch holds something that looks like a secret, or is one of the bot's.
     Secret,
     /// A path in the patch cannot be published safely.

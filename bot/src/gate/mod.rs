@@ -13,7 +13,7 @@ use config::Protected;
 
 use crate::git_name::is_dot_git;
 use crate::job::Rule;
-use crate::patch::{Change, Endings, Kind, Lfs, Mode, Patch};
+use crate::patch::{Change, Encoding, Endings, Kind, Lfs, Mode, Patch};
 
 /// Why a patch may not be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +100,7 @@ fn check_change(change: &Change, rules: &Rules) -> Result<(), Refusal> {
         (Rule::TooLarge, too_large(change, rules)),
         (Rule::Binary, binary(change, rules)),
         (Rule::LineEndings, line_endings(change)),
+        (Rule::Encoding, encoding(change)),
         (Rule::Secret, secrets::problem(change, &rules.own_secrets)),
     ];
     for (rule, problem) in verdicts {
@@ -185,6 +186,17 @@ fn too_large(change: &Change, rules: &Rules) -> Option<String> {
 fn binary(change: &Change, rules: &Rules) -> Option<String> {
     let holds = change.is_binary && change.kind != Kind::Deleted && !rules.allow_binary;
     holds.then(|| "it is a binary file".to_owned())
+}
+
+/// Refuses what no diff shows: the same letters in other bytes, or letters that were lost on the way.
+fn encoding(change: &Change) -> Option<String> {
+    let problem = match change.encoding {
+        Encoding::Kept => return None,
+        Encoding::Lost => "it is not UTF-8, and characters of it were lost",
+        Encoding::Changed => "its encoding changes",
+        Encoding::Mark => "its byte order mark comes or goes",
+    };
+    Some(problem.to_owned())
 }
 
 /// Refuses a file whose lines mostly end in another way than before: every line of it would show as changed.

@@ -15,6 +15,8 @@ fn added(path: &str, content: &str) -> Change {
         is_binary: false,
         size_bytes: content.len() as u64,
         added_bytes: content.as_bytes().to_vec(),
+        removed_bytes: Vec::new(),
+        encoding: Encoding::Kept,
         old_endings: Endings::default(),
         new_endings: Endings::default(),
         lfs: Lfs::Nothing,

@@ -3,10 +3,13 @@
 use git2::{DiffFormat, DiffOptions, Oid, Repository};
 
 use super::import::Entry;
-use super::{Change, Endings, Kind, Lfs, Mode};
+use super::{Barred, Change, Encoding, Endings, Kind, Lfs, Mode};
 
 /// git looks at this many bytes for a NUL to tell a binary from a text.
 const BINARY_PROBE_BYTES: usize = 8000;
+
+/// What some editors begin a text in UTF-8 with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A pointer has three short lines; git-lfs itself takes no larger file for one.
 const POINTER_BYTES: usize = 1024;
@@ -37,6 +40,8 @@ pub(super) fn change(
         is_binary,
         size_bytes: after.len() as u64,
         added_bytes: Vec::new(),
+        removed_bytes: Vec::new(),
+        encoding: Encoding::Kept,
         old_endings: endings(&before),
         new_endings: endings(&after),
         lfs: lfs(&before, &after, kind, is_lfs_path && !is_link),
@@ -45,6 +50,9 @@ pub(super) fn change(
     };
     if !is_binary {
         count_lines(&before, &after, &mut change)?;
+        if kind == Kind::Modified && !is_link {
+            change.encoding = encoding(&before, &after);
+        }
     }
     if is_binary || is_link {
         change.added_bytes = after;
@@ -70,8 +78,10 @@ fn count_lines(before: &[u8], after: &[u8], change: &mut Change) -> Result<(), g
     for hunk in 0..patch.num_hunks() {
         for line in 0..patch.num_lines_in_hunk(hunk)? {
             let line = patch.line_in_hunk(hunk, line)?;
-            if line.origin() == '+' {
-                change.added_bytes.extend_from_slice(line.content());
+            match line.origin() {
+                '+' => change.added_bytes.extend_from_slice(line.content()),
+                '-' => change.removed_bytes.extend_from_slice(line.content()),
+                _ => {}
             }
         }
     }
@@ -80,6 +90,26 @@ fn count_lines(before: &[u8], after: &[u8], change: &mut Change) -> Result<(), g
 
 fn is_binary(content: &[u8]) -> bool {
     content.iter().take(BINARY_PROBE_BYTES).any(|byte| *byte == 0)
+}
+
+/// Compares how two texts are encoded. One that has only ASCII characters tells nothing.
+fn encoding(before: &[u8], after: &[u8]) -> Encoding {
+    let is_marked = |text: &[u8]| text.starts_with(BYTE_ORDER_MARK);
+    let n_replaced = |text: &[u8]| {
+        let mark = "\u{fffd}".as_bytes();
+        text.windows(mark.len()).filter(|window| *window == mark).count()
+    };
+    let is_utf8 = |text: &[u8]| match text.is_ascii() {
+        true => None,
+        false => Some(std::str::from_utf8(text).is_ok()),
+    };
+    match (is_utf8(before), is_utf8(after)) {
+        (Some(false), _) if n_replaced(after) > n_replaced(before) => Encoding::Lost,
+        (Some(old), Some(new)) if old != new => Encoding::Changed,
+        _ if after.is_empty() || before.is_empty() => Encoding::Kept,
+        _ if is_marked(before) != is_marked(after) => Encoding::Mark,
+        _ => Encoding::Kept,
+    }
 }
 
 fn lfs(before: &[u8], after: &[u8], kind: Kind, is_lfs_path: bool) -> Lfs {
@@ -111,17 +141,18 @@ pub(super) fn endings(content: &[u8]) -> Endings {
     endings
 }
 
-/// The diff between two trees as text, cut to a limit with a note. Bytes that are not UTF-8 are shown as replacement
-/// characters; the commit holds them as they are.
+/// The diff between two trees as text, cut to a limit with a note, and after it what could be no part of a tree. Bytes that
+/// are not UTF-8 are shown as replacement characters; the commit holds them as they are.
 pub(super) fn text(
     repository: &Repository,
     old: Oid,
     new: Oid,
+    barred: &[Barred],
     limit_bytes: usize,
 ) -> Result<String, git2::Error> {
     let (old, new) = (repository.find_tree(old)?, repository.find_tree(new)?);
     let mut options = DiffOptions::new();
-    options.context_lines(3).include_typechange(true);
+    options.context_lines(3).include_typechange(true).show_binary(true).id_abbrev(40);
     let diff = repository.diff_tree_to_tree(Some(&old), Some(&new), Some(&mut options))?;
     let mut bytes: Vec<u8> = Vec::new();
     let mut is_cut = false;
@@ -143,6 +174,9 @@ pub(super) fn text(
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
     if is_cut {
         text.push_str(&format!("[the diff is longer than {limit_bytes} bytes and cut here]\n"));
+    }
+    for Barred { path, detail, .. } in barred {
+        text.push_str(&format!("[not in this diff: {path:?}: {detail}]\n"));
     }
     Ok(text)
 }

@@ -447,7 +447,8 @@ impl Import<'_> {
             }
             changes.push(change);
         }
-        let text = describe::text(self.repository, tree.id(), new_tree, self.limits.text_bytes)?;
+        let limit = self.limits.text_bytes;
+        let text = describe::text(self.repository, tree.id(), new_tree, &self.barred, limit)?;
         Ok(Patch {
             base: base.clone(),
             tree: TreeId(new_tree.to_string()),

@@ -57,7 +57,8 @@ impl Limits {
             // Enough of a patch that is refused for people to see what went wrong.
             files: gate.files.saturating_mul(20).max(1000),
             entries: 2_000_000,
-            text_bytes: 1 << 20,
+            // A refused patch is kept as this text and nothing else; a hundred thousand long lines fit.
+            text_bytes: 16 << 20,
         }
     }
 }
@@ -112,6 +113,10 @@ pub struct Change {
     pub size_bytes: u64,
     /// The added lines of a text with their ends, the whole new content of a binary, the target of a link.
     pub added_bytes: Vec<u8>,
+    /// The removed lines of a text with their ends; nothing of a binary.
+    pub removed_bytes: Vec<u8>,
+    /// What became of the encoding of a text that was edited.
+    pub encoding: Encoding,
     /// The line ends of the old content.
     pub old_endings: Endings,
     /// The line ends of the new content.
@@ -169,6 +174,19 @@ pub struct Endings {
     pub crlf: usize,
     /// In a carriage return.
     pub cr: usize,
+}
+
+/// What became of the encoding of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// It is as it was, as far as its bytes tell.
+    Kept,
+    /// Replacement characters stand where other bytes stood: somebody read it as UTF-8, which it is not.
+    Lost,
+    /// It was UTF-8 and is not any more, or the other way round.
+    Changed,
+    /// The byte order mark at its beginning came or went.
+    Mark,
 }
 
 /// What a changed file is to Git LFS.

@@ -522,7 +522,8 @@ async fn ten_thousand_added_files_are_within_the_import_and_refused_by_the_gate(
     let few = bench.import().await;
     assert_eq!((few.changes.len(), few.barred[0].rule), (1000, Rule::TooLarge));
     let gate = config::Gate { files: 500, ..config::Gate::default() };
-    let patch = bench.import_within(&Limits::for_gate(&gate)).await;
+    let limits = Limits { text_bytes: 1 << 20, ..Limits::for_gate(&gate) };
+    let patch = bench.import_within(&limits).await;
     assert_eq!(patch.changes.len(), 10_000);
     assert!(patch.text.len() <= (1 << 20) + 100);
     let rules =

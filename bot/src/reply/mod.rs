@@ -262,6 +262,7 @@ fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
         | Rule::LfsPointer
         | Rule::TooLarge
         | Rule::LineEndings
+        | Rule::Encoding
         | Rule::Secret
         | Rule::PathName => (patch_rule(rule), AGAIN),
     }
@@ -277,6 +278,7 @@ fn patch_rule(rule: Rule) -> &'static str {
         Rule::LfsPointer => "My change broke a Git LFS pointer",
         Rule::TooLarge => "My change grew larger than a person can review",
         Rule::LineEndings => "My change rewrote every line ending of a file",
+        Rule::Encoding => "My change altered how the characters of a file are written",
         Rule::Secret => "My change held something that looks like a secret",
         Rule::PathName => "My change used a file name that is not safe everywhere",
         Rule::RepositoryNotAllowed

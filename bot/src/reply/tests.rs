@@ -4,9 +4,9 @@ use super::*;
 use crate::ask::No;
 use crate::forge::LinkedPull;
 use crate::job::{Failure, NoFix, Rule, Stage};
-use crate::patch::{Change, Endings, Kind, LeftOut, Lfs, Mode, Why};
+use crate::patch::{Change, Encoding, Endings, Kind, LeftOut, Lfs, Mode, Why};
 
-fn change(path: &str) -> Change {
+pub(super) fn change(path: &str) -> Change {
     Change {
         path: path.into(),
         kind: Kind::Modified,
@@ -17,6 +17,8 @@ fn change(path: &str) -> Change {
         is_binary: false,
         size_bytes: 10,
         added_bytes: vec![],
+        removed_bytes: vec![],
+        encoding: Encoding::Kept,
         old_endings: Endings::default(),
         new_endings: Endings::default(),
         lfs: Lfs::Nothing,
@@ -190,6 +192,7 @@ fn every_end_tells_what_to_do_next() {
         Rule::LfsPointer,
         Rule::TooLarge,
         Rule::LineEndings,
+        Rule::Encoding,
         Rule::Secret,
         Rule::PathName,
     ] {
