@@ -5,6 +5,8 @@
 
 mod comment;
 mod manners;
+#[cfg(test)]
+mod property;
 mod pull;
 mod quiet;
 #[cfg(test)]
@@ -14,7 +16,7 @@ pub use comment::{Status, marker, status};
 pub use manners::declined;
 pub use pull::{Draft, body, commit_message, local_message, title};
 pub(crate) use quiet::is_invisible;
-pub use quiet::{code_span, fence, line, lines, plain};
+pub use quiet::{code_span, fence, line, lines, path_span, plain};
 
 use crate::forge::Pull;
 use crate::gate::Refusal;
@@ -149,7 +151,7 @@ pub fn no_fix(why: NoFix) -> End {
 /// The end of a job that a rule of the gate stopped.
 pub fn refused_patch(refusal: &Refusal) -> End {
     let place = match &refusal.path {
-        Some(path) => format!(" ({})", code_span(path)),
+        Some(path) => format!(" ({})", path_span(path)),
         None => String::new(),
     };
     End {

@@ -1,6 +1,6 @@
 //! Title, body and commit message of a draft.
 
-use super::{code_span, fence, line};
+use super::{code_span, fence, line, path_span};
 use crate::job::CommitId;
 use crate::patch::{Change, Kind, LeftOut};
 
@@ -107,7 +107,7 @@ fn files(changes: &[Change], room: &mut usize) -> String {
         };
         let row = format!(
             "| {}{note} | {} | {} |\n",
-            code_span(&change.path).replace('|', "\\|"),
+            path_span(&change.path).replace('|', "\\|"),
             change.added,
             change.removed
         );
@@ -152,7 +152,7 @@ fn left_out(left_out: &[LeftOut], room: &mut usize) -> String {
     }
     let mut shown = Vec::new();
     for left in left_out.iter().take(LEFT_OUT_SHOWN) {
-        let entry = format!("{} ({})", code_span(&left.path), left.why.words());
+        let entry = format!("{} ({})", path_span(&left.path), left.why.words());
         let Some(rest) = room.checked_sub(chars(&entry) + 2) else { break };
         *room = rest;
         shown.push(entry);

@@ -27,7 +27,7 @@ pub(super) fn change(path: &str) -> Change {
     }
 }
 
-fn draft<'a>(
+pub(super) fn draft<'a>(
     changes: &'a [Change],
     evidence: &'a str,
     words: &'a str,
