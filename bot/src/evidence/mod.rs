@@ -21,9 +21,11 @@ use std::time::Duration;
 
 pub use counts::{Counts, Unit};
 pub use find::{Source, TestCommand, find_in};
+pub(crate) use paths::is_test;
 pub use run::Error;
 
 use crate::checkout::Mirror;
+use crate::gate::{Remark, remarks};
 use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
 use crate::whereabouts::Whereabouts;
@@ -38,6 +40,10 @@ pub struct Evidence {
     pub runs: Vec<Run>,
     /// What the patch changed that decides how the tests are run: a reviewer looks there first.
     pub runner: Vec<(String, Kind)>,
+    /// What the patch takes away from the tests that there were.
+    pub taken: Vec<Remark>,
+    /// Whether the patch changes tests and nothing else.
+    pub is_only_tests: bool,
 }
 
 /// One of the four runs.
@@ -134,20 +140,23 @@ pub async fn gather(
     command: Option<&TestCommand>,
     options: &Options<'_>,
 ) -> Result<Evidence, Error> {
-    let Some(command) = command else {
-        return Ok(Evidence { command: None, runs: Vec::new(), runner: Vec::new() });
+    let mut evidence = Evidence {
+        command: command.cloned(),
+        runs: Vec::new(),
+        runner: Vec::new(),
+        taken: remarks(patch),
+        is_only_tests: patch.changes.iter().all(|change| is_test(&change.path)),
     };
-    let mut runs = Vec::new();
+    let Some(command) = command else { return Ok(evidence) };
     for (which, subject) in run::plan(mirror, patch).await? {
         let outcome = match subject {
             Ok(commit) => run::at(sandbox, mirror, &commit, command, options).await?,
             Err(why) => Outcome::Skipped { why },
         };
-        runs.push(Run { which, outcome });
+        evidence.runs.push(Run { which, outcome });
     }
     let whereabouts = Whereabouts::of(&run::place(options));
-    let runner = runner::changed(patch, command);
-    let mut evidence = Evidence { command: Some(command.clone()), runs, runner };
+    evidence.runner = runner::changed(patch, command);
     for output in evidence.outputs() {
         *output = whereabouts.hide(output);
     }

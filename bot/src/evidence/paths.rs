@@ -53,7 +53,7 @@ const ENDINGS: [&str; 28] = [
 const NAMES: [&str; 3] = ["conftest.py", "tests.rs", "tests.py"];
 
 /// Whether a path is a test or belongs to one.
-pub(super) fn is_test(path: &str) -> bool {
+pub(crate) fn is_test(path: &str) -> bool {
     let mut parts = path.split('/').rev();
     let name = parts.next().unwrap_or_default();
     NAMES.contains(&name)

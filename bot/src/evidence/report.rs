@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use super::paths::is_test;
 use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Which};
+use crate::gate::Remark;
 use crate::patch::Kind;
-use crate::reply::{code_span, fence};
+use crate::reply::{code_span, fence, path_span};
 use crate::sandbox::End;
 
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
 const SHOWN_CHARS: usize = 4000;
 
-/// Files that run the tests, named at most, and the characters of each: they stand in the part of a body that is never cut.
-const RUNNER_SHOWN: usize = 3;
+/// Files named at most in each warning, and the characters of each: they stand in the part of a body that is never cut.
+const SHOWN: usize = 3;
 const PATH_CHARS: usize = 60;
 
 /// The outputs of all runs, as far as they were kept. None if there are none.
@@ -35,9 +36,13 @@ pub(super) fn log(evidence: &Evidence) -> Option<String> {
 /// The table, a verdict for each run, and the outputs folded away.
 pub(super) fn table(evidence: &Evidence) -> String {
     let Some(command) = &evidence.command else {
-        return "No test command was found, so no tests were run. A `test_command` in `.hyla.toml` names one.\n".into();
+        return format!(
+            "No test command was found, so no tests were run. A `test_command` in `.hyla.toml` names one.\n{}",
+            taken(evidence)
+        );
     };
     let mut text = introduction(command);
+    text.push_str(&taken(evidence));
     text.push_str(&warning(&evidence.runner));
     text.push_str("\n| | Tests | Result | Time | Verdict |\n|---|---|---|---|---|\n");
     for (letter, run) in ('a'..).zip(&evidence.runs) {
@@ -75,31 +80,52 @@ fn introduction(command: &TestCommand) -> String {
     format!("Hyla ran {}{setup}, {source}, each time in a fresh sandbox.\n", code(&command.command))
 }
 
+/// What the patch takes away from the tests, and whether it changes nothing else.
+fn taken(evidence: &Evidence) -> String {
+    let mut text = String::new();
+    let named = |remark: &Remark| format!("{} ({})", path(&remark.path), remark.what);
+    if !evidence.taken.is_empty() {
+        let named = listed(evidence.taken.iter().map(named));
+        text.push_str(&format!(
+            "\n**The patch takes something away from the tests: {named}. Please read that first.**\n"
+        ));
+    }
+    if evidence.is_only_tests {
+        text.push_str(
+            "\n**The patch changes nothing but tests, so the program does what it did before.**\n",
+        );
+    }
+    text
+}
+
+/// The first few of a list, and how many more there are.
+fn listed(all: impl ExactSizeIterator<Item = String>) -> String {
+    let n_more = all.len().saturating_sub(SHOWN);
+    let shown = all.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if n_more == 0 { shown } else { format!("{shown} and {n_more} more") }
+}
+
+/// The beginning of a path.
+fn path(path: &str) -> String {
+    let start: String = path.chars().take(PATH_CHARS).collect();
+    path_span(&start)
+}
+
 /// What the reviewer must read first, where the patch decides how it is tested.
 fn warning(runner: &[(String, Kind)]) -> String {
     if runner.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> = runner
-        .iter()
-        .take(RUNNER_SHOWN)
-        .map(|(path, kind)| {
-            let what = match kind {
-                Kind::Added => "added",
-                Kind::Modified => "changed",
-                Kind::Deleted => "deleted",
-            };
-            let start: String = path.chars().take(PATH_CHARS).collect();
-            format!("{} ({what})", code_span(&start))
-        })
-        .collect();
-    let more = match runner.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named = listed(runner.iter().map(|(changed, kind)| {
+        let what = match kind {
+            Kind::Added => "added",
+            Kind::Modified => "changed",
+            Kind::Deleted => "deleted",
+        };
+        format!("{} ({what})", path(changed))
+    }));
     format!(
-        "\n**The patch changes what runs the tests: {}{more}. Please read that first: with it, tests may pass without a fix.**\n",
-        shown.join(", ")
+        "\n**The patch changes what runs the tests: {named}. Please read that first: with it, tests may pass without a fix.**\n"
     )
 }
 

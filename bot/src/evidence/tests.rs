@@ -186,7 +186,25 @@ async fn the_log_has_what_the_table_cuts() {
     let log = evidence.log().unwrap();
     assert!(log.starts_with("== run a: base commit; exit 0"), "{}", &log[..60]);
     assert_eq!(log.matches("line of a test").count(), 2000);
-    assert!(Evidence { command: None, runs: Vec::new(), runner: Vec::new() }.log().is_none());
+    let none = Evidence { command: None, runs: Vec::new(), ..evidence };
+    assert!(none.log().is_none());
+}
+
+#[tokio::test]
+async fn what_is_taken_from_the_tests_is_said_first_with_and_without_a_command() {
+    let edit = [("tests/old.txt", None)];
+    let (world, base, patch) = repository(&edit).await;
+    let sandbox = Scripted::new(all_fit);
+    let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
+    for evidence in [Evidence { command: None, runs: Vec::new(), ..evidence.clone() }, evidence] {
+        let table = evidence.table();
+        let head = table.split("\n|").next().unwrap();
+        assert!(
+            head.contains("takes something away from the tests: `tests/old.txt` (deleted)"),
+            "{table}"
+        );
+        assert!(head.contains("changes nothing but tests"), "{table}");
+    }
 }
 
 #[tokio::test]

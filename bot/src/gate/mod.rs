@@ -1,15 +1,20 @@
 //! What may be published. Pure: a patch and rules in, the first rule that says no out, with the path and the reason.
 //!
-//! The gate does not look at what the change means, and a patch that passes is still only a draft for people to read.
+//! The gate does not look at what the change means, and a patch that passes is still only a draft for people to read. What it
+//! takes away from the tests is no reason to refuse it, because an issue may ask for that; `remarks` names it for them.
 //! Order of judgement: how much it is, what could not be imported, then each file by path, then the lines together.
 
 mod names;
+#[cfg(test)]
+mod property;
+mod remarks;
 mod secrets;
 #[cfg(test)]
 mod tests;
 
 pub use config::BadPattern;
 use config::Protected;
+pub use remarks::{Remark, remarks};
 
 use crate::git_name::is_dot_git;
 use crate::job::Rule;

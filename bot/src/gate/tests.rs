@@ -4,7 +4,7 @@ use super::*;
 use crate::job::CommitId;
 use crate::patch::{Barred, TreeId};
 
-fn added(path: &str, content: &str) -> Change {
+pub(super) fn added(path: &str, content: &str) -> Change {
     Change {
         path: path.to_owned(),
         kind: Kind::Added,
@@ -25,19 +25,19 @@ fn added(path: &str, content: &str) -> Change {
     }
 }
 
-fn modified(path: &str) -> Change {
+pub(super) fn modified(path: &str) -> Change {
     Change { kind: Kind::Modified, old_mode: Some(Mode::Regular), ..added(path, "line\n") }
 }
 
-fn deleted(path: &str) -> Change {
+pub(super) fn deleted(path: &str) -> Change {
     Change { kind: Kind::Deleted, new_mode: None, old_mode: Some(Mode::Regular), ..added(path, "") }
 }
 
-fn link(path: &str, target: &str) -> Change {
+pub(super) fn link(path: &str, target: &str) -> Change {
     Change { new_mode: Some(Mode::Link), ..added(path, target) }
 }
 
-fn patch(changes: Vec<Change>) -> Patch {
+pub(super) fn patch(changes: Vec<Change>) -> Patch {
     Patch {
         base: CommitId("0".repeat(40)),
         tree: TreeId("1".repeat(40)),
@@ -48,7 +48,7 @@ fn patch(changes: Vec<Change>) -> Patch {
     }
 }
 
-fn rules() -> Rules {
+pub(super) fn rules() -> Rules {
     let repo_file =
         config::RepoFile { protected_paths: vec!["vendor/**".into()], ..Default::default() };
     let own = vec![String::from("hyla-own-secret").into(), String::from("short").into()];
