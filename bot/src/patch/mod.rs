@@ -9,6 +9,8 @@ mod describe;
 mod ignore;
 mod import;
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod tests;
 mod variants;
 
