@@ -1,7 +1,9 @@
 //! Words of people as a reader sees them on the forge's page: what is hidden there must not steer the model, because
 //! whoever put the label on has not seen it.
 //!
-//! It does not go after what a page shows only on a closer look, such as the title of an image or a folded part.
+//! It does not go after what a page shows on a closer look, such as a folded part or the target of a link.
+
+mod tags;
 
 use crate::reply::is_invisible;
 
@@ -26,7 +28,8 @@ pub(super) fn visible(text: &str) -> String {
     text.chars().filter_map(shown).collect()
 }
 
-/// A text in Markdown as its page shows it: besides, without comments and definitions of links.
+/// A text in Markdown as its page shows it: besides, without comments, definitions of links, what stands in tags, and the
+/// words of images.
 pub(super) fn shown(text: &str) -> String {
     let text = visible(text);
     let mut page = Page::new(&text);
@@ -61,8 +64,12 @@ struct Page {
     fence: Option<(char, usize)>,
     /// Whether since the last empty line something was met that may make back-ticks mean something else.
     is_unsure: bool,
+    /// Whether since the last empty line HTML began, in which anything may be a tag.
+    is_html: bool,
     /// Whether the text has tags between which empty lines mean nothing.
     is_raw: bool,
+    /// Whether the text may define links.
+    has_definitions: bool,
     /// The mark that ends the title of a link's definition, which may stand on lines of its own.
     title: Option<char>,
 }
@@ -72,7 +79,15 @@ impl Page {
         let small = text.to_ascii_lowercase();
         let is_raw =
             ["<pre", "<script", "<style", "<textarea"].iter().any(|tag| small.contains(tag));
-        Self { out: String::new(), fence: None, is_unsure: is_raw, is_raw, title: None }
+        Self {
+            out: String::new(),
+            fence: None,
+            is_unsure: is_raw,
+            is_html: is_raw,
+            is_raw,
+            has_definitions: text.contains("]:"),
+            title: None,
+        }
     }
 
     /// Takes one line. Returns what is left of `rest`, which begins with it.
@@ -91,7 +106,7 @@ impl Page {
             return after;
         }
         if line.trim().is_empty() {
-            (self.is_unsure, self.title) = (self.is_raw, None);
+            (self.is_unsure, self.is_html, self.title) = (self.is_raw, self.is_raw, None);
             self.out.push_str(line);
             return after;
         }
@@ -115,7 +130,7 @@ impl Page {
     fn words<'a>(&mut self, mut rest: &'a str) -> &'a str {
         loop {
             let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
-            let Some(at) = rest[..end].find(['<', '`']) else {
+            let Some(at) = rest[..end].find(['<', '`', '!']) else {
                 self.out.push_str(&rest[..end]);
                 return &rest[end..];
             };
@@ -131,10 +146,35 @@ impl Page {
                 rest = behind;
                 continue;
             }
+            if here.starts_with('!') {
+                let is_escaped = before.ends_with('\\');
+                rest = match tags::behind_image(here, self.has_definitions).filter(|_| !is_escaped)
+                {
+                    Some(behind) => {
+                        self.out.push_str("[image]");
+                        behind
+                    }
+                    None => {
+                        self.out.push('!');
+                        &here[1..]
+                    }
+                };
+                continue;
+            }
             self.is_unsure = true;
             let Some((open, close)) = HIDDEN.iter().find(|(open, _)| is_open(here, open)) else {
-                self.out.push('<');
-                rest = &here[1..];
+                let is_escaped = before.ends_with('\\') && !self.is_html;
+                rest = match tags::tag(here, self.is_html).filter(|_| !is_escaped) {
+                    Some(tag) => {
+                        self.is_html |= tag.is_known;
+                        self.out.push_str(&tag.shown);
+                        tag.rest
+                    }
+                    None => {
+                        self.out.push('<');
+                        &here[1..]
+                    }
+                };
                 continue;
             };
             let Some((_, behind)) = here[open.len()..].split_once(close) else {
@@ -231,7 +271,30 @@ mod tests {
             ("<pre>\n\n```\n<!-- evil -->", "<pre>\n\n```\n"),
             ("```\na\n```\n<!-- evil -->b", "```\na\n```\nb"),
             ("- a\n  ```\n\nb <!-- evil -->", "- a\n  ```\n\nb "),
+            // What stands in a tag or describes an image is not shown either.
+            ("a <img src=x alt=\"evil\"> b", "a <img> b"),
+            ("a <a href='x' title='evil > evil'>b</a>", "a <a>b</a>"),
+            ("a <evil evil evil> b</evil>", "a <…> b<…>"),
+            ("a <evil\nevil> b", "a <…> b"),
+            ("<div evil, \"evil\n!\">b</div>", "<div>b</div>"),
+            ("<div>\n<evil: evil, evil!>b", "<div>\n<…>b"),
+            ("a ![evil](x.png \"evil\") b", "a [image] b"),
+            ("a ![evil [evil] \\] evil](x(1).png)b", "a [image]b"),
+            ("a ![evil][x] b", "a [image] b"),
+            ("a ![evil] b\n\n[evil]: x.png", "a [image] b\n\n"),
             // What is no such thing stays.
+            ("vec![1, 2] and a! b !", "vec![1, 2] and a! b !"),
+            (
+                "see <https://x.example/y> or <ann@x.example>",
+                "see <https://x.example/y> or <ann@x.example>",
+            ),
+            (
+                "HashMap<u8, Vec<(u8, i8)>> and a<b, c> d",
+                "HashMap<u8, Vec<(u8, i8)>> and a<b, c> d",
+            ),
+            ("\\<b>", "\\<b>"),
+            ("x `<evil a>`", "x `<evil a>`"),
+            ("x <b>y</b> <details>z</details>", "x <b>y</b> <details>z</details>"),
             ("if a < b and c <= d", "if a < b and c <= d"),
             ("[ERROR]: cannot open x", "[ERROR]: cannot open x"),
             ("[^1]: a note", "[^1]: a note"),
