@@ -37,7 +37,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// A redactor of these secrets: as they are, percent-encoded, as base64 alone and after `user:`, and as hex.
+    /// A redactor of these secrets: as they are, percent-encoded, as base64 of either alphabet alone and after `user:`, and
+    /// as hex.
     pub fn new(secrets: &[&Secret]) -> Self {
         let mut spellings: Vec<String> = secrets
             .iter()
@@ -74,22 +75,52 @@ impl Redactor {
 }
 
 fn spellings(secret: &str) -> Vec<String> {
-    let mut percent = String::new();
-    for byte in secret.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            percent.push(char::from(byte));
-        } else {
-            write!(percent, "%{byte:02X}").expect("a String takes every write");
-        }
-    }
     let json = serde_json::to_string(secret).expect("a string is JSON");
-    let mut all =
-        vec![secret.to_owned(), percent, json.trim_matches('"').to_owned(), hex::encode(secret)];
+    let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(&json);
+    let mut all = vec![
+        secret.to_owned(),
+        percent(secret, "-._~"),
+        // What a path or a form keeps differs from library to library.
+        percent(secret, "-._~!$&'()*+,;=:@/"),
+        json.to_owned(),
+        hex::encode(secret),
+        hex::encode_upper(secret),
+    ];
+    all.extend([
+        in_small_digits(&percent(secret, "-._~")),
+        percent(secret, "-._*").replace("%20", "+"),
+    ]);
     // Base64 of a text that holds the secret depends on its place in groups of three bytes.
     for shift in 0..3 {
-        all.extend(base64_core(secret.as_bytes(), shift));
+        if let Some(digits) = base64_core(secret.as_bytes(), shift) {
+            all.push(digits.replace('+', "-").replace('/', "_"));
+            all.push(digits);
+        }
     }
     all
+}
+
+/// The secret with every byte but letters, digits and those of `kept` as a percent sign and two digits.
+fn percent(secret: &str, kept: &str) -> String {
+    let mut out = String::new();
+    for byte in secret.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("a String takes every write");
+        }
+    }
+    out
+}
+
+/// The same with the digits of its percent signs in lower case.
+fn in_small_digits(percent: &str) -> String {
+    let mut parts = percent.split('%');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| {
+        let (digits, rest) = part.split_at(part.len().min(2));
+        out + "%" + &digits.to_ascii_lowercase() + rest
+    })
 }
 
 /// The base64 digits that every text with these bytes at this offset modulo 3 has in common.
@@ -134,11 +165,15 @@ mod tests {
         for text in [
             "tok/en+\"1234 5",
             "tok%2Fen%2B%221234%205",
+            "tok%2fen%2b%221234%205",
+            "tok/en+%221234%205",
+            "tok%2Fen%2B%221234+5",
             "tok/en+\\\"1234 5",
             encoded(""),
             encoded("u:"),
             encoded("bot:"),
             "746f6b2f656e2b22313233342035",
+            "746F6B2F656E2B22313233342035",
         ] {
             let redacted = redactor.redact(&format!("a {text} b"));
             assert!(redacted.contains(MARK), "{text} gave {redacted}");
@@ -148,6 +183,10 @@ mod tests {
             );
         }
         assert_eq!(redactor.redact("abc is a word"), "abc is a word");
+        let odd: Secret = "ab?>~~ab?>~~".into();
+        for text in ["YWI_Pn5-YWI_Pn5-", "eDphYj8+fn5hYj8+fn4=", "eDphYj8-fn5hYj8-fn4"] {
+            assert!(Redactor::new(&[&odd]).redact(text).contains(MARK), "{text}");
+        }
         assert_eq!(redactor.redact("a tok/e\u{200b}n+\"\u{200b}1234 5 b"), "a [secret] b");
         assert_eq!(Redactor::new(&[]).redact("x"), "x");
     }

@@ -206,7 +206,11 @@ impl<'r> Conversation<'r> {
 
     /// What the server told people while it worked, such as the reason of a hook, as one line.
     pub(crate) fn words(&self) -> String {
-        let words = String::from_utf8_lossy(&self.words.borrow()).into_owned();
+        let mut words = String::from_utf8_lossy(&self.words.borrow()).into_owned();
+        if self.words.borrow().len() >= WORDS_BYTES {
+            // The last word was cut, and half a token is found by no redaction.
+            words.truncate(words.rfind(char::is_whitespace).unwrap_or_default());
+        }
         let lines = words.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
         let line = lines.collect::<Vec<_>>().join("; ");
         line.chars().filter(|letter| !letter.is_control()).collect()

@@ -150,7 +150,7 @@ impl Endpoint {
         let wait = retry_after(response.headers());
         let text = self.redactor.redact(&read_some(response).await);
         let message = match serde_json::from_str::<Value>(&text) {
-            Ok(value) => wire::words(&value),
+            Ok(value) => wire::cut(&wire::words(&value)),
             Err(_) => wire::cut(&text),
         };
         let endpoint = self.base.clone();
@@ -174,7 +174,8 @@ impl Endpoint {
     ) -> Result<Reply, Error> {
         let answer = |reason: String| Error::Answer {
             endpoint: self.base.clone(),
-            reason: self.redactor.redact(&reason),
+            // Before it is cut: half a key is found by no redaction.
+            reason: wire::cut(&self.redactor.redact(&reason)),
         };
         if let Some(page) = page(&response) {
             return Err(answer(page));

@@ -81,13 +81,12 @@ struct Partial {
 }
 
 impl Gather {
-    /// Takes one event's JSON.
+    /// Takes one event's JSON. An error may be long: whoever shows it takes secrets out of it first and cuts it then.
     pub(super) fn take(&mut self, data: &str, pieces: &mut dyn FnMut(Piece)) -> Result<(), String> {
         let value: Value =
-            serde_json::from_str(data).map_err(|_| format!("`{}` is not JSON", wire::cut(data)))?;
-        let chunk: Chunk = serde_json::from_value(value).map_err(|error| {
-            format!("an event is not of the protocol: {}", wire::cut(&error.to_string()))
-        })?;
+            serde_json::from_str(data).map_err(|_| format!("this is not JSON: {data}"))?;
+        let chunk: Chunk = serde_json::from_value(value)
+            .map_err(|error| format!("an event is not of the protocol: {error}"))?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(format!("the server broke off: {}", wire::words(&error)));
         }

@@ -117,7 +117,7 @@ pub(super) struct Usage {
     pub(super) completion_tokens: Option<u64>,
 }
 
-/// The words of an error object or text, in one line, cut.
+/// The words of an error object or text, as long as they are.
 pub(super) fn words(value: &Value) -> String {
     let text = value
         .pointer("/error/message")
@@ -125,7 +125,7 @@ pub(super) fn words(value: &Value) -> String {
         .or_else(|| value.get("detail"))
         .or_else(|| value.get("error"))
         .unwrap_or(value);
-    cut(&text.as_str().map_or_else(|| text.to_string(), str::to_owned))
+    text.as_str().map_or_else(|| text.to_string(), str::to_owned)
 }
 
 /// One line of at most 300 characters.

@@ -221,7 +221,7 @@ async fn no_error_and_no_debug_text_holds_the_token() {
         let error = scene.client.comment(&scene.repo, 1, "x").await.unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(!text.contains(&scene.token), "{text}");
-        assert!(text.contains("[token]") && text.contains('…'), "{text}");
+        assert!(text.contains("[secret]") && text.contains('…'), "{text}");
     }
     let options = options(&scene.forge, Dialect::Gitea127, &scene.token);
     let remote = scene.client.remote(&scene.repo);

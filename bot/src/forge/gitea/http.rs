@@ -17,6 +17,7 @@ use url::Url;
 use super::SetupError;
 use super::shorten::Shortened;
 use crate::forge::Error;
+use crate::redact::Redactor;
 
 /// Largest answer that is kept, long texts in it cut. All comments of an issue come in one answer; this holds 500 of
 /// the longest.
@@ -113,7 +114,8 @@ pub(super) struct Http {
     client: Client,
     api: Url,
     authorization: HeaderValue,
-    token: SecretString,
+    /// Takes the token out of what the forge says: some proxies repeat the headers of a request that they refuse.
+    redactor: Redactor,
 }
 
 impl Http {
@@ -123,7 +125,7 @@ impl Http {
         let mut authorization = HeaderValue::from_str(&format!("token {}", token.expose_secret()))
             .map_err(|_| SetupError::Token)?;
         authorization.set_sensitive(true);
-        Ok(Self { client, api, authorization, token })
+        Ok(Self { client, api, authorization, redactor: Redactor::new(&[&token]) })
     }
 
     /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
@@ -206,8 +208,8 @@ impl Http {
             403 => Error::Denied { call: what, message },
             404 => Error::Missing { call: what, message },
             300..=399 => match moved(&call.path, &text(headers, LOCATION)) {
-                Some(to) => Error::Moved { call: what, to: clean(&to) },
-                None => call.nonsense(redirected(status, headers)),
+                Some(to) => Error::Moved { call: what, to: self.clean(&to) },
+                None => call.nonsense(self.redirected(status, headers)),
             },
             429 | 408 | 500..=599 => Error::Unwell {
                 call: what,
@@ -244,8 +246,33 @@ impl Http {
         }
         match words.as_str() {
             "" => "no words".to_owned(),
-            _ => clean(&words.replace(self.token.expose_secret(), "[token]")),
+            _ => self.clean(&words),
         }
+    }
+
+    fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> String {
+        let location = text(headers, LOCATION);
+        let target = match Url::parse(&location) {
+            Ok(mut url) => {
+                url.set_query(None);
+                url.set_fragment(None);
+                // These fail only for addresses that cannot hold credentials in the first place.
+                let _ = (url.set_username(""), url.set_password(None));
+                url.to_string()
+            }
+            Err(_) => location.split(['?', '#']).next().unwrap_or_default().to_owned(),
+        };
+        format!(
+            "it redirects ({}) to `{}`, and a token is never carried along: write the final address as `url` in the \
+             configuration, and a renamed repository by its present name",
+            status.as_u16(),
+            self.clean(&target),
+        )
+    }
+
+    /// Words from outside without the token, cleaned. Before they are cut: half a token is found by nobody.
+    fn clean(&self, words: &str) -> String {
+        clean(&self.redactor.redact(words))
     }
 }
 
@@ -284,26 +311,6 @@ fn moved(path: &[String], location: &str) -> Option<String> {
     let (to_owner, to_name) = (*segments.get(at + 1)?, *segments.get(at + 2)?);
     let is_same = to_owner.eq_ignore_ascii_case(owner) && to_name.eq_ignore_ascii_case(name);
     (!is_same).then(|| format!("{to_owner}/{to_name}"))
-}
-
-fn redirected(status: StatusCode, headers: &HeaderMap) -> String {
-    let location = text(headers, LOCATION);
-    let target = match Url::parse(&location) {
-        Ok(mut url) => {
-            url.set_query(None);
-            url.set_fragment(None);
-            // These fail only for addresses that cannot hold credentials in the first place.
-            let _ = (url.set_username(""), url.set_password(None));
-            url.to_string()
-        }
-        Err(_) => location.split(['?', '#']).next().unwrap_or_default().to_owned(),
-    };
-    format!(
-        "it redirects ({}) to `{}`, and a token is never carried along: write the final address as `url` in the \
-         configuration, and a renamed repository by its present name",
-        status.as_u16(),
-        clean(&target),
-    )
 }
 
 /// `Retry-After` as seconds or as a date, against the server's own clock where it tells it.
