@@ -33,6 +33,18 @@ pub struct Recording {
     /// Whether each conversation plays it from its beginning; otherwise it is played once, whoever asks.
     #[serde(default)]
     pub each_conversation: bool,
+    /// What is played instead, from its beginning, in a conversation about certain words.
+    #[serde(default)]
+    pub stories: Vec<Story>,
+}
+
+/// What is played in a conversation about certain words.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Story {
+    /// Words of the task.
+    pub about: String,
+    /// One for each request.
+    pub turns: Vec<Turn>,
 }
 
 /// One turn.
@@ -49,6 +61,26 @@ pub struct Turn {
     pub finish: Option<String>,
     /// What goes wrong instead.
     pub fault: Option<Fault>,
+    /// Tokens that the server counts in the prompt; a thousand if it is left out.
+    pub prompt_tokens: Option<u64>,
+}
+
+impl Turn {
+    /// A turn with one call.
+    pub fn call(name: &str, arguments: &Value) -> Self {
+        let call = Call { name: name.to_owned(), arguments: arguments.to_string() };
+        Self { calls: vec![call], ..Self::default() }
+    }
+
+    /// A turn with one command.
+    pub fn bash(script: &str) -> Self {
+        Self::call("Bash", &json!({ "command": script }))
+    }
+
+    /// A turn of words, which ends a session.
+    pub fn says(words: &str) -> Self {
+        Self { content: words.to_owned(), ..Self::default() }
+    }
 }
 
 /// One call.
@@ -81,9 +113,22 @@ pub enum Fault {
     Garbage,
     /// It never stops talking.
     Endless,
+    /// It begins to answer, and then tells of an error in these words.
+    Breaks(String),
 }
 
 impl Recording {
+    /// Plays these turns, once.
+    pub fn of(turns: Vec<Turn>) -> Self {
+        Self { turns, ..Self::default() }
+    }
+
+    /// Plays each story in the conversation that is about its words.
+    pub fn of_stories(stories: impl IntoIterator<Item = (String, Vec<Turn>)>) -> Self {
+        let stories = stories.into_iter().map(|(about, turns)| Story { about, turns });
+        Self { stories: stories.collect(), ..Self::default() }
+    }
+
     /// Reads a recording.
     ///
     /// # Errors
@@ -156,6 +201,22 @@ impl ModelServer {
         self.shared.log().requests.clone()
     }
 
+    /// The requests so far of the conversation about certain words.
+    pub fn requests_about(&self, words: &str) -> Vec<Value> {
+        let is_about = |request: &Value| {
+            request["messages"][1]["content"].as_str().is_some_and(|task| task.contains(words))
+        };
+        self.requests().into_iter().filter(is_about).collect()
+    }
+
+    /// What the model saw of its calls in the conversation about certain words.
+    pub fn observations(&self, words: &str) -> Vec<String> {
+        let last = self.requests_about(words).pop().unwrap_or_default();
+        let messages = last["messages"].as_array().cloned().unwrap_or_default();
+        let tools = messages.iter().filter(|message| message["role"] == "tool");
+        tools.map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
     /// The headers of the requests so far.
     pub fn headers(&self) -> Vec<HeaderMap> {
         self.shared.log().headers.clone()
@@ -194,11 +255,15 @@ async fn complete(
         let mut log = shared.log();
         log.violations.extend(violations(&request));
         log.n_played += 1;
-        let at =
-            if shared.recording.each_conversation { n_answers(&request) } else { log.n_played - 1 };
+        let task = request["messages"][1]["content"].as_str().unwrap_or_default();
+        let story = shared.recording.stories.iter().find(|story| task.contains(&story.about));
+        let at = match story {
+            None if !shared.recording.each_conversation => log.n_played - 1,
+            Some(_) | None => n_answers(&request),
+        };
         log.requests.push(request);
         log.headers.push(headers);
-        shared.recording.turns.get(at).cloned()
+        story.map_or(&shared.recording.turns, |story| &story.turns).get(at).cloned()
     };
     let turn = turn
         .unwrap_or_else(|| Turn { content: "The recording is over.".into(), ..Turn::default() });
@@ -218,6 +283,9 @@ async fn complete(
             events(vec![Bytes::from_static(b"data: <html>\xff\xfe</html>\n\n")])
         }
         Some(Fault::Endless) => endless(),
+        Some(Fault::Breaks(message)) => {
+            events(vec![event(&json!({ "error": { "message": message } }))])
+        }
     }
 }
 
@@ -260,9 +328,9 @@ fn stream(turn: &Turn) -> Response {
     let finish = turn.finish.as_deref().unwrap_or(by_calls);
     pieces
         .push(event(&json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": finish }] })));
-    pieces.push(event(
-        &json!({ "choices": [], "usage": { "prompt_tokens": 1000, "completion_tokens": 100 } }),
-    ));
+    let usage =
+        json!({ "prompt_tokens": turn.prompt_tokens.unwrap_or(1000), "completion_tokens": 100 });
+    pieces.push(event(&json!({ "choices": [], "usage": usage })));
     pieces.push(Bytes::from_static(b"data: [DONE]\n\n"));
     events(pieces)
 }

@@ -4,3 +4,8 @@ mod a;
 mod b;
 mod c;
 mod d;
+mod g;
+mod h;
+mod m;
+mod n;
+mod o;
