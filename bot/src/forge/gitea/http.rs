@@ -19,7 +19,7 @@ use super::shorten::Shortened;
 use crate::forge::Error;
 use crate::redact::Redactor;
 
-/// Largest answer that is kept, long texts in it cut. All comments of an issue come in one answer; this holds 500 of
+/// Largest answer that is kept, long texts in it cut. All comments of an issue come in one answer; this holds 170 of
 /// the longest.
 const BODY_LIMIT_BYTES: usize = 64 << 20;
 /// Largest answer that is read at all. Anybody may write comments, as long and as many as the forge takes.
