@@ -256,6 +256,17 @@ impl Outside {
         until(about, || self.log().matches("\"message\":\"ended").count() >= n_ended).await;
     }
 
+    /// Every object of the mirrors, with the mirror.
+    fn mirrors(&self) -> Vec<(String, Vec<u8>)> {
+        let files = files_below(&self.data().join("mirrors"));
+        let heads = files.iter().filter(|file| file.ends_with("HEAD"));
+        let folders =
+            heads.filter_map(|head| head.parent()).filter(|folder| folder.join("objects").is_dir());
+        folders
+            .map(|mirror| (format!("an object of {}", mirror.display()), objects(mirror)))
+            .collect()
+    }
+
     /// Everything that is left anywhere, with the place where it is.
     async fn everything(&mut self) -> Vec<(String, Vec<u8>)> {
         let config = self.folder.path().join("hyla.toml").display().to_string();
@@ -278,13 +289,6 @@ impl Outside {
         assert!(ended.expect("it stops").expect("it is ours").success(), "{}", self.log());
         for file in files_below(&self.data()) {
             places.push((file.display().to_string(), std::fs::read(&file).expect("it is ours")));
-        }
-        let mirrors = files_below(&self.data().join("mirrors"));
-        for head in mirrors.iter().filter(|file| file.ends_with("HEAD")) {
-            let mirror = head.parent().expect("it lies in a folder");
-            if mirror.join("objects").is_dir() {
-                places.push((format!("an object of {}", mirror.display()), objects(mirror)));
-            }
         }
         places.push(("an object of the forge".into(), objects(&self.forge.git_dir(&self.repo))));
         places.push(("the log".into(), self.log().into_bytes()));
@@ -397,30 +401,22 @@ async fn check_g_no_secret_is_anywhere_while_the_service_works_or_after() {
         std::thread::spawn(move || watch(pid, data, canaries, stop, seen))
     };
     outside.ask("good", 1).await;
-    outside.ask("kept", 2).await;
-    outside.ask("named", 3).await;
+    outside.ask("answer", 2).await;
+    outside.ask("break", 3).await;
+    fail_a_push(&outside, 4).await;
+    repeat_headers(&outside, 5).await;
+    redirect(&outside, 7).await;
     stop.store(true, Ordering::SeqCst);
     watcher.join().expect("it does not panic");
-    outside.ask("printed", 4).await;
-    outside.ask("answer", 5).await;
-    outside.ask("break", 6).await;
-    fail_a_push(&outside, 7).await;
-    repeat_headers(&outside, 8).await;
-    redirect(&outside, 10).await;
+    let mirrors = outside.mirrors();
+    assert!(!mirrors.is_empty());
+    // From here on the agent itself writes secrets into its files, which are judged as objects of the mirror.
+    outside.ask("kept", 8).await;
+    outside.ask("named", 9).await;
+    outside.ask("printed", 10).await;
 
     let seen = std::mem::take(&mut *seen.lock().expect("no holder of this lock panics"));
-    // A secret that the agent itself writes into its workspace is its own doing; the bot's is to keep it there.
-    let by_agent = |sighting: &&String| {
-        sighting.contains("/workspace/")
-            && (sighting.contains("notes.txt") || sighting.contains(WEBHOOK_SECRET))
-    };
-    let by_command = |sighting: &&String| {
-        sighting.contains("arguments `") && sighting.contains("notes.txt")
-            || sighting.contains("echo x > x/")
-    };
-    let found: Vec<_> =
-        seen.sightings.iter().filter(|each| !by_agent(each) && !by_command(each)).collect();
-    assert!(found.is_empty(), "{found:#?}");
+    assert!(seen.sightings.is_empty(), "{:#?}", seen.sightings);
     assert!(seen.programs.iter().any(|program| program.ends_with("bwrap")), "{:?}", seen.programs);
     assert!(
         seen.n_environments > 20 && seen.n_workspace_files > 20,
@@ -431,7 +427,7 @@ async fn check_g_no_secret_is_anywhere_while_the_service_works_or_after() {
 
     let canaries = Arc::clone(&outside.canaries);
     let mut found = BTreeSet::new();
-    for (place, content) in outside.everything().await {
+    for (place, content) in mirrors.into_iter().chain(outside.everything().await) {
         // What the scripted model says goes back to it, as every conversation does.
         if place != "what the model is told" {
             found.extend(sightings(&canaries, &place, &content));
