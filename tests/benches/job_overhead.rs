@@ -101,7 +101,7 @@ fn recording() -> Recording {
         call("Bash", r#"{"command": "true"}"#),
         Turn { content: "Done.".into(), ..Turn::default() },
     ];
-    Recording { turns, each_conversation: true }
+    Recording { turns, each_conversation: true, ..Recording::default() }
 }
 
 /// The repository's files, in a folder.

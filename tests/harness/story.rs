@@ -14,7 +14,7 @@ pub fn short() -> Setup {
     };
     let turns = vec![Turn { calls: vec![call], ..Turn::default() }, Turn::default()];
     Setup {
-        recording: Recording { turns, each_conversation: true },
+        recording: Recording { turns, each_conversation: true, ..Recording::default() },
         files: [("a.txt", "good\n"), ("README.md", "a\n")].into(),
         ..Setup::default()
     }

@@ -82,8 +82,11 @@ fn drafted() -> History {
         is_draft: true,
         is_merged: false,
         title: "WIP: x".into(),
+        head: "hyla/issue-7-1".into(),
+        head_commit: None,
     };
-    let end = crate::reply::opened(&pull, "WIP:");
+    let own = crate::job::CommitId("1".repeat(40));
+    let end = crate::reply::opened(&pull, "WIP:", &own);
     let key = "main:acme/app#7@label:5";
     let mut row = row(3, State::Ended { end: end.clone() });
     row.job.pull = Some(12);
