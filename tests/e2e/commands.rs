@@ -11,13 +11,13 @@ use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tests::outside::{Outside, lives, send, until};
 use tokio::process::Command;
 
-struct Ran {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-async fn hyla(arguments: &[&str]) -> Ran {
+pub(crate) async fn hyla(arguments: &[&str]) -> Ran {
     let output = Command::new(hyla_binary())
         .args(arguments)
         .stdin(Stdio::null())

@@ -13,7 +13,7 @@ use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
 
 /// Works until the job has reached a stage, and then drops the work as a kill would.
-async fn killed_at(house: &House, stage: Stage) {
+pub(crate) async fn killed_at(house: &House, stage: Stage) {
     house.clock.advance(house.bot.config.queue.settle);
     let reached = async {
         loop {
