@@ -6,8 +6,9 @@ use bot::session::{self, Record};
 use sha2::{Digest as _, Sha256};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
+use tests::outside::Outside;
 
-use super::commands::{hyla, outside};
+use super::commands::hyla;
 
 /// The first two lines of what a person sees: the sentence, and what to do next.
 async fn told(house: &House, issue: u64) -> (String, String) {
@@ -91,8 +92,8 @@ async fn whatever_kept_the_bot_from_acting_is_named() {
 
 #[tokio::test]
 async fn the_command_takes_what_people_paste_and_makes_nothing() {
-    let outside = outside().await;
-    let data = outside.folder.path().join("data");
+    let outside = Outside::usual().await;
+    let data = outside.data();
     std::fs::create_dir(&data).expect("it is ours");
     let config = ["--config", outside.file.as_str()];
     let explain = async |issue: &str, more: &[&str]| {

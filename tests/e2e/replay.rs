@@ -7,9 +7,10 @@ use bot::inbox::Inbox;
 use bot::job::Outcome;
 use bot::replay::{self, Error, Plan};
 use tests::house::House;
+use tests::outside::Outside;
 use webhooks::Accepted;
 
-use super::commands::{hyla, outside};
+use super::commands::hyla;
 
 fn inbox(house: &House) -> Inbox {
     Inbox {
@@ -109,10 +110,10 @@ async fn what_cannot_be_replayed_says_why() {
 
 #[tokio::test]
 async fn the_command_reads_and_acts_only_when_told() {
-    let outside = outside().await;
+    let outside = Outside::usual().await;
     let repo = "acme/hours".parse().expect("that is a name");
     let mut service = outside.serve(std::process::Stdio::null());
-    outside.is_heard_by(&repo).await;
+    outside.is_heard().await;
     let issue = outside.forge.person("ann").open_issue(&repo, "t", "b", &[]).await;
     outside.forge.settle().await;
     let id = outside.forge.deliveries()[0].id.clone();

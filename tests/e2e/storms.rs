@@ -15,9 +15,10 @@ use sqlx::SqlitePool;
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup, demo_issue, demo_recording, hyla_binary};
 use tests::model::{Call, PATIENCE, Recording, Turn};
+use tests::outside::{LOOK, Outside, lives, send, until};
 use tokio::process::{Child, Command};
 
-use super::commands::{Outside, hyla, lives, outside_with, send, until};
+use super::commands::hyla;
 use super::crashes::killed_at;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -233,20 +234,15 @@ fn sleepy(words: &str) -> Recording {
     recording
 }
 
-fn append(outside: &Outside, text: &str) {
-    let before = std::fs::read_to_string(&outside.file).expect("it is ours");
-    std::fs::write(&outside.file, before + text).expect("it is ours");
-}
-
 async fn announced(outside: &Outside, issue: u64) {
-    let repo = "acme/hours".parse().expect("that is a name");
+    let repo = &outside.repo;
     until("the draft is announced", || {
-        let comments = outside.forge.comments(&repo, issue);
+        let comments = outside.forge.comments(repo, issue);
         comments.iter().any(|comment| comment.body.contains("Hyla: draft ready"))
     })
     .await;
-    assert_eq!(outside.forge.comments(&repo, issue).len(), 1);
-    assert_eq!(outside.forge.pulls(&repo).len(), 1);
+    assert_eq!(outside.forge.comments(repo, issue).len(), 1);
+    assert_eq!(outside.forge.pulls(repo).len(), 1);
 }
 
 /// A service whose files cannot grow any more once `limit` says so.
@@ -274,18 +270,17 @@ async fn limit(service: &Child, size: &str) {
 async fn a_full_disk_refuses_deliveries_and_loses_no_job() {
     let words = format!("sleep {}.5", 2);
     let marker = format!("{words}; : {}", 200_000 + std::process::id());
-    let outside = outside_with(sleepy(&marker)).await;
-    append(&outside, "\n[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n");
-    let repo = "acme/hours".parse().expect("that is a name");
+    let short = "[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
+    let outside = Outside::start(sleepy(&marker), short).await;
+    let repo = outside.repo.clone();
     let mut service = confined(&outside);
-    outside.is_heard_by(&repo).await;
-    let (title, body) = demo_issue();
+    outside.is_heard().await;
     let ann = outside.forge.person("ann");
-    let issue = ann.open_issue(&repo, title, body, &["hyla"]).await;
+    let issue = outside.open_issue(&["hyla"]).await;
     until("the agent works", || lives(&marker)).await;
 
     // Nothing can be added to the log of the database, which grows with each transaction.
-    let log = outside.folder.path().join("data/hyla.db-wal");
+    let log = outside.data().join("hyla.db-wal");
     let n_bytes = std::fs::metadata(&log).expect("it is there").len();
     limit(&service, &n_bytes.to_string()).await;
     let other = ann.open_issue(&repo, "Another", "one", &[]).await;
@@ -345,19 +340,14 @@ async fn told_to_stop(moment: Moment) {
         }
         Moment::Asking(..) | Moment::Reached(_) => sleepy("true"),
     };
-    let outside = outside_with(recording).await;
-    append(
-        &outside,
-        "\n[evidence.test_commands]\n\"acme/hours\" = \"sleep 0.5; python3 -m unittest discover -s tests\"\n",
-    );
-    let repo = "acme/hours".parse().expect("that is a name");
+    let slow = "[evidence.test_commands]\n\"acme/hours\" = \"sleep 0.5; python3 -m unittest discover -s tests\"\n";
+    let outside = Outside::start(recording, slow).await;
     if let Moment::Asking(method, path) = moment {
         outside.forge.fault(Matcher::new(method, path), Fault::Hang, 1);
     }
     let mut first = outside.serve(Stdio::null());
-    outside.is_heard_by(&repo).await;
-    let (title, body) = demo_issue();
-    let issue = outside.forge.person("ann").open_issue(&repo, title, body, &["hyla"]).await;
+    outside.is_heard().await;
+    let issue = outside.open_issue(&["hyla"]).await;
     match moment {
         Moment::Asking(method, path) => {
             until("it asks", || {
@@ -388,7 +378,7 @@ async fn told_to_stop(moment: Moment) {
 
 /// Waits until a job has entered a stage, as the ledger's steps tell.
 async fn reached(outside: &Outside, stage: Stage) {
-    let pool = database(&outside.folder.path().join("data")).await;
+    let pool = database(&outside.data()).await;
     let begun = std::time::Instant::now();
     let wanted = format!("%\"entered\"%\"{}\"%", stage.name());
     loop {
@@ -401,6 +391,6 @@ async fn reached(outside: &Outside, stage: Stage) {
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "never: {stage:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(LOOK / 4).await;
     }
 }
