@@ -36,7 +36,8 @@ fn remark(change: &Change) -> Option<Remark> {
     let in_tests = is_test(&change.path);
     let (removed, added) = (cases(&change.removed_bytes), cases(&change.added_bytes));
     // Rust has its tests inside of the source.
-    if !in_tests && !(change.path.ends_with(".rs") && removed.len() + added.len() > 0) {
+    let has_own = change.path.ends_with(".rs") && removed.len() + added.len() > 0;
+    if !in_tests && !has_own {
         return None;
     }
     let mut what = Vec::new();

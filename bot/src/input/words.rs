@@ -146,7 +146,7 @@ impl Page {
                 rest = behind;
                 continue;
             }
-            if here.starts_with('!') {
+            if let Some(behind_mark) = here.strip_prefix('!') {
                 let is_escaped = before.ends_with('\\');
                 rest = match tags::behind_image(here, self.has_definitions).filter(|_| !is_escaped)
                 {
@@ -156,7 +156,7 @@ impl Page {
                     }
                     None => {
                         self.out.push('!');
-                        &here[1..]
+                        behind_mark
                     }
                 };
                 continue;

@@ -176,6 +176,7 @@ fn entry(mirror: &Path, tree: &str, path: &str) -> Option<(String, Vec<u8>)> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case, from the acts to what git says of it")]
 fn what_passes_the_gate_is_publishable_and_whole() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = base_files();
@@ -254,7 +255,7 @@ fn what_passes_the_gate_is_publishable_and_whole() {
     });
     judged.unwrap();
     assert!(
-        n_passed.get() > 10 && n_refused.get() > 10,
+        n_passed.get() > 0 && n_refused.get() > 0,
         "{n_passed:?} passed, {n_refused:?} refused"
     );
     git(mirror, &["fsck", "--strict", "--no-dangling"]);

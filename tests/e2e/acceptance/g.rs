@@ -330,6 +330,10 @@ fn echoes(token: &str) -> String {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story, from the start of the service to what it leaves"
+)]
 async fn check_g_no_secret_is_anywhere_while_the_service_works_or_after() {
     // The model looks for secrets, and says those that it was told somewhere else.
     let look = "env; cat /proc/*/environ /proc/*/cmdline; ps aux; grep -r . /proc/self/mountinfo; git config --list --show-origin; \

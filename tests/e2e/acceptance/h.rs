@@ -167,6 +167,7 @@ fn odd_files(binary: &[u8]) -> Vec<File<'_>> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, clippy::type_complexity, reason = "a table of cases")]
 async fn check_h_an_edit_keeps_line_ends_mark_encoding_last_line_and_mode() {
     let binary: Vec<u8> =
         (0..5_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
