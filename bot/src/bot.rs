@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use config::{Config, Secrets};
 use tokio::sync::{Notify, OnceCell};
 
+use crate::ask::Bots;
 use crate::checkout::Mirrors;
 use crate::clock::{Clock, later};
 use crate::folder::{Folder, make_way};
@@ -46,9 +47,10 @@ pub struct Bot {
     doors: BTreeMap<String, Door>,
 }
 
-/// A forge and, once it has been asked, who the bot is there.
-struct Door {
+/// A forge with its settings and, once it has been asked, who the bot is there.
+pub(crate) struct Door {
     forge: Arc<dyn Forge>,
+    settings: config::Forge,
     own_id: OnceCell<i64>,
 }
 
@@ -62,6 +64,29 @@ pub struct Place {
     pub settings: config::Forge,
     /// The bot's own user there.
     pub own_id: i64,
+}
+
+impl Place {
+    /// Whose asks are not followed here.
+    pub(crate) fn bots(&self) -> Bots<'_> {
+        Bots { own_id: self.own_id, others: &self.settings.bots }
+    }
+}
+
+impl Door {
+    /// The forge of this name, with the bot's own user there.
+    ///
+    /// # Errors
+    /// The forge does not say who the bot is.
+    pub(crate) async fn place(&self, name: &str) -> Result<Place, forge::Error> {
+        let whoami = || async { Ok::<_, forge::Error>(self.forge.whoami().await?.id) };
+        Ok(Place {
+            name: name.to_owned(),
+            forge: Arc::clone(&self.forge),
+            settings: self.settings.clone(),
+            own_id: *self.own_id.get_or_try_init(whoami).await?,
+        })
+    }
 }
 
 impl Bot {
@@ -78,10 +103,11 @@ impl Bot {
         let workshop = workshop(&config, secrets, helper, Arc::clone(&clock))?;
         let data = &config.data_dir;
         make_folders(data, workshop.owner)?;
-        let doors = forges(&config, secrets)?
-            .into_iter()
-            .map(|(name, forge)| (name, Door { forge, own_id: OnceCell::new() }))
-            .collect();
+        let forges = forges(&config, secrets)?.into_iter();
+        let doors = forges.zip(config.forges.values()).map(|((name, forge), settings)| {
+            (name, Door { forge, settings: settings.clone(), own_id: OnceCell::new() })
+        });
+        let doors = doors.collect();
         let store = Sqlite::open(&data.join("hyla.db")).await;
         let store = Arc::new(store.map_err(|error| with_owner(error.into(), data))?);
         Ok(Self {
@@ -107,33 +133,21 @@ impl Bot {
             None => Verdict::Dropped { why },
             Some(_) => Verdict::Ended(reply::refused(Rule::RepositoryNotAllowed, &why)),
         };
-        let Some(settings) = self.config.forges.get(&subject.forge) else {
+        let Some(door) = self.doors.get(&subject.forge) else {
             return Err(closed(format!("no forge is called `{}`", subject.forge)));
         };
-        if !settings.allows(&subject.repo.to_string()) {
+        if !door.settings.allows(&subject.repo.to_string()) {
             return Err(closed(format!(
                 "`{}` is not among the repositories of `{}`",
                 subject.repo, subject.forge
             )));
         }
-        let Some((forge, own_id)) = self.door(&subject.forge).await? else {
-            return Err(closed(format!("no forge is called `{}`", subject.forge)));
-        };
-        Ok(Place { name: subject.forge.clone(), forge, settings: settings.clone(), own_id })
+        Ok(door.place(&subject.forge).await?)
     }
 
-    /// A forge by its name, and the id of the bot's own user there.
-    ///
-    /// # Errors
-    /// The forge does not say who the bot is.
-    pub(crate) async fn door(
-        &self,
-        name: &str,
-    ) -> Result<Option<(Arc<dyn Forge>, i64)>, forge::Error> {
-        let Some(door) = self.doors.get(name) else { return Ok(None) };
-        let whoami = || async { Ok::<_, forge::Error>(door.forge.whoami().await?.id) };
-        let own_id = *door.own_id.get_or_try_init(whoami).await?;
-        Ok(Some((Arc::clone(&door.forge), own_id)))
+    /// The doors to the forges, by name.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = (&str, &Door)> {
+        self.doors.iter().map(|(name, door)| (name.as_str(), door))
     }
 
     /// The forges by name.
@@ -144,6 +158,12 @@ impl Bot {
     /// The folder of a job.
     pub fn folder(&self, job: JobId) -> Folder {
         Folder::new(self.config.data_dir.join("jobs").join(job.to_string()), self.workshop.owner)
+    }
+
+    /// Prolongs a lease. Whether it is held still, as far as the database answers.
+    pub(crate) async fn holds(&self, lease: &Lease) -> bool {
+        let until = later(self.clock.now(), self.config.queue.lease);
+        !matches!(self.store.renew(lease, until).await, Err(store::Error::LostLease { .. }))
     }
 
     /// Removes a job's workspaces, once nothing of it runs any more.
@@ -190,14 +210,11 @@ impl Work for Bot {
 
     async fn close(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict {
         // The folder belongs to whoever has the lease. An attempt may break because another worker has it by now.
-        let until = later(self.clock.now(), self.config.queue.lease);
         let verdict = match verdict {
             // The job is gone, and nothing was done for it.
             Verdict::Joined(_) | Verdict::LeaseLost => verdict,
-            verdict => match self.store.renew(lease, until).await {
-                Err(store::Error::LostLease { .. }) => Verdict::LeaseLost,
-                Ok(()) | Err(_) => verdict,
-            },
+            _ if !self.holds(lease).await => Verdict::LeaseLost,
+            verdict => verdict,
         };
         if !matches!(verdict, Verdict::LeaseLost) {
             self.tidy_up(job.id).await;

@@ -3,12 +3,11 @@
 
 use crate::ask::Asked;
 use crate::bot::{Bot, Place};
-use crate::clock::later;
 use crate::forge;
 use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage};
 use crate::reply::{self, Status};
 use crate::run;
-use crate::store::{Error, Lease};
+use crate::store::Lease;
 use crate::worker::Verdict;
 
 /// The writing side of one job.
@@ -136,9 +135,8 @@ pub(crate) async fn close(bot: &Bot, job: &Job, lease: &Lease, verdict: Verdict)
         | Verdict::Parked
         | Verdict::LeaseLost => return verdict,
     }
-    // A worker that lost its lease says nothing more: the next one does.
-    let until = later(bot.clock.now(), bot.config.queue.lease);
-    if let Err(Error::LostLease { .. }) = bot.store.renew(lease, until).await {
+    // A worker that lost its lease, perhaps while the workspaces were removed, says nothing more: the next one does.
+    if !bot.holds(lease).await {
         return Verdict::LeaseLost;
     }
     match tell(bot, lease, verdict.clone()).await {

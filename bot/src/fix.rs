@@ -74,9 +74,8 @@ pub async fn prepare(workshop: &Workshop, options: &Options) -> anyhow::Result<P
         publish::check_branch(&options.repo, branch).await.context("cannot use --write")?;
     }
     let base = local.base;
-    let repo_file = workshop::repo_file(&base).await??;
+    let (repo_file, repo_text) = workshop::repo_file(&base).await??;
     let instructions = workshop::instructions(&base).await?;
-    let repo_text = workshop::repo_text(&base).await?;
     let input = Input::of(&title, &body, &workshop.redactor).with_repository(
         instructions,
         repo_text,

@@ -105,7 +105,8 @@ pub fn digest_of_words(title: &str, body: &str) -> String {
     digest(&[title, body])
 }
 
-fn digest(parts: &[&str]) -> String {
+/// SHA-256 over each part behind the number of its bytes, as hex: no two lists of parts have the same bytes.
+pub(crate) fn digest(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for text in parts {
         hasher.update((text.len() as u64).to_be_bytes());

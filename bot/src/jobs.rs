@@ -131,7 +131,8 @@ fn ended(row: &Row) -> Option<&End> {
     }
 }
 
-fn state(row: &Row) -> String {
+/// A stable name of where it stands, such as `running(session)` or `draft_pr`.
+pub(crate) fn state(row: &Row) -> String {
     match (ended(row), &row.job.state) {
         (Some(end), _) => end.outcome.to_string(),
         (None, State::Running { stage }) => format!("running({})", stage.name()),

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::ask::{self, Bots, Look};
-use crate::bot::Bot;
+use crate::ask::{self, Look};
+use crate::bot::{Bot, Place};
 use crate::clock::later;
-use crate::forge::{self, Forge, Issue};
+use crate::forge::{self, Issue};
 use crate::halt::chain;
 use crate::job::{self, Subject};
 use crate::store::{self, Kept};
@@ -46,14 +46,6 @@ enum Error {
     Store(#[from] store::Error),
 }
 
-/// Where it sweeps.
-struct Place<'a> {
-    name: &'a str,
-    settings: &'a config::Forge,
-    forge: &'a dyn Forge,
-    own_id: i64,
-}
-
 /// Sweeps now and from time to time, until it is time to stop.
 pub async fn run(bot: &Bot, stop: &Stop) {
     let every: Duration = bot.config.queue.reconcile;
@@ -79,18 +71,16 @@ pub async fn run(bot: &Bot, stop: &Stop) {
 pub async fn once(bot: &Bot, memory: &mut Memory) -> u32 {
     let mut n_queued = 0;
     let mut seen = BTreeMap::new();
-    for (name, settings) in &bot.config.forges {
-        let (forge, own_id) = match bot.door(name).await {
-            Ok(Some(door)) => door,
-            Ok(None) => continue,
+    for (name, door) in bot.doors() {
+        let place = match door.place(name).await {
+            Ok(place) => place,
             Err(error) => {
                 memory.broke(name, &error);
                 continue;
             }
         };
         memory.mended(name);
-        let place = Place { name, settings, forge: forge.as_ref(), own_id };
-        for repository in &settings.repositories {
+        for repository in &place.settings.repositories {
             let what = format!("{name}:{repository}");
             match repository_once(bot, &place, repository, memory, &mut seen).await {
                 Ok(n) => {
@@ -99,7 +89,7 @@ pub async fn once(bot: &Bot, memory: &mut Memory) -> u32 {
                 }
                 Err(error) => {
                     memory.broke(&what, &error);
-                    if place.is_down(&error).await {
+                    if is_down(&place, &error).await {
                         break;
                     }
                 }
@@ -112,7 +102,7 @@ pub async fn once(bot: &Bot, memory: &mut Memory) -> u32 {
 
 async fn repository_once(
     bot: &Bot,
-    place: &Place<'_>,
+    place: &Place,
     repository: &str,
     memory: &mut Memory,
     seen: &mut BTreeMap<Subject, Answered>,
@@ -122,7 +112,7 @@ async fn repository_once(
     let mut n_queued = 0;
     for issue in place.forge.labelled(&repo, &place.settings.label).await? {
         let subject =
-            Subject { forge: place.name.to_owned(), repo: repo.clone(), issue: issue.number };
+            Subject { forge: place.name.clone(), repo: repo.clone(), issue: issue.number };
         let known = memory.answered.get(&subject).copied();
         let known = known.filter(|known| known.updated_at == issue.updated_at);
         let n_before = known.map_or(0, |known| known.n_times);
@@ -135,7 +125,7 @@ async fn repository_once(
                 }
                 Ok(Kept::Joined(_)) => false,
                 Ok(Kept::Ignored | Kept::Repeated) => true,
-                Err(error) if place.is_down(&error).await => return Err(error),
+                Err(error) if is_down(place, &error).await => return Err(error),
                 Err(error) => {
                     memory.broke(&subject.to_string(), &error);
                     continue;
@@ -152,14 +142,13 @@ async fn repository_once(
 
 async fn issue_once(
     bot: &Bot,
-    place: &Place<'_>,
+    place: &Place,
     subject: &Subject,
     issue: &Issue,
 ) -> Result<Kept, Error> {
     let label = &place.settings.label;
     let history = place.forge.history(&subject.repo, subject.issue, label).await?;
-    let bots = Bots { own_id: place.own_id, others: &place.settings.bots };
-    let asked = match ask::look(issue, label, &history.labels, bots) {
+    let asked = match ask::look(issue, label, &history.labels, place.bots()) {
         Look::Nothing(_) => return Ok(Kept::Ignored),
         Look::Refused(asked, _) | Look::Asked(asked) => asked,
     };
@@ -172,25 +161,23 @@ async fn issue_once(
     Ok(kept)
 }
 
-impl Place<'_> {
-    /// Whether it is the forge itself that is out of reach, and not one repository of it.
-    async fn is_down(&self, error: &Error) -> bool {
-        match error {
-            Error::Forge(
-                forge::Error::Auth { .. }
-                | forge::Error::Unwell { .. }
-                | forge::Error::Unreachable { .. },
-            ) => self.forge.whoami().await.is_err(),
-            Error::Forge(
-                forge::Error::Denied { .. }
-                | forge::Error::Missing { .. }
-                | forge::Error::Moved { .. }
-                | forge::Error::Declined { .. }
-                | forge::Error::Answer { .. },
-            ) => false,
-            // The database is everybody's.
-            Error::Store(_) => true,
-        }
+/// Whether it is the forge itself that is out of reach, and not one repository of it.
+async fn is_down(place: &Place, error: &Error) -> bool {
+    match error {
+        Error::Forge(
+            forge::Error::Auth { .. }
+            | forge::Error::Unwell { .. }
+            | forge::Error::Unreachable { .. },
+        ) => place.forge.whoami().await.is_err(),
+        Error::Forge(
+            forge::Error::Denied { .. }
+            | forge::Error::Missing { .. }
+            | forge::Error::Moved { .. }
+            | forge::Error::Declined { .. }
+            | forge::Error::Answer { .. },
+        ) => false,
+        // The database is everybody's.
+        Error::Store(_) => true,
     }
 }
 

@@ -8,7 +8,8 @@ use webhooks::{Accepted, Delivery, Event, Inbox as _};
 
 use crate::explain::shown;
 use crate::inbox::{Decision, Inbox, decide};
-use crate::job::{JobId, State, Subject};
+use crate::job::{JobId, Subject};
+use crate::jobs::state;
 use crate::reply;
 use crate::store::{self, KeptDelivery, Row, Store};
 
@@ -186,12 +187,6 @@ pub fn json(replay: &Replay, acted: Option<Accepted>) -> Value {
         Plan::Join { subject, job } => ("join", None, Some(subject), Some(job.0)),
         Plan::Queue { subject } => ("queue", None, Some(subject), None),
     };
-    let acted = acted.map(|accepted| match accepted {
-        Accepted::Queued => "queued",
-        Accepted::Joined => "joined",
-        Accepted::Ignored => "ignored",
-        Accepted::Repeated => "repeated",
-    });
     let jobs = replay
         .jobs
         .iter()
@@ -206,14 +201,6 @@ pub fn json(replay: &Replay, acted: Option<Accepted>) -> Value {
         "issue": subject.map(Subject::to_string),
         "job": job,
         "jobs": jobs.collect::<Vec<_>>(),
-        "acted": acted,
+        "acted": acted.map(Accepted::name),
     })
-}
-
-fn state(row: &Row) -> String {
-    match (&row.job.state, &row.job.untold) {
-        (State::Ended { end }, _) | (_, Some(end)) => end.outcome.to_string(),
-        (State::Running { stage }, None) => format!("running({})", stage.name()),
-        (State::Queued, None) => "queued".into(),
-    }
 }

@@ -3,7 +3,7 @@
 //! Each stage takes what the stage before it made. An error of any stage is judged in `halt`; what people read is
 //! written in `reply`. Nothing here knows SQL, HTTP, git or processes.
 
-use crate::ask::{self, Asked, Bots, Look, No, Still};
+use crate::ask::{self, Asked, Look, No, Still};
 use crate::bot::{Bot, Place};
 use crate::checkout::Base;
 use crate::desk::Desk;
@@ -98,7 +98,7 @@ async fn look(
     let asked = asked(bot, place, job, desk, &issue, &history.labels).await?;
     may_ask(place, job, &asked).await?;
     let (own, others) = apart(place, job, ready, history.pulls).await?;
-    ask::manners(&issue, &asked, &others, bots(place)).map_err(decline)?;
+    ask::manners(&issue, &asked, &others, place.bots()).map_err(decline)?;
     Ok(Seen { issue, asked, own })
 }
 
@@ -125,7 +125,7 @@ async fn asked(
             Still::AdderUnknown => Err(decline(No::AdderUnknown)),
         };
     }
-    let (asked, no) = match ask::look(issue, label, events, bots(place)) {
+    let (asked, no) = match ask::look(issue, label, events, place.bots()) {
         Look::Nothing(why) => return Err(Verdict::Dropped { why: why.into() }),
         Look::Refused(asked, no) => (asked, Some(no)),
         Look::Asked(asked) => (asked, None),
@@ -163,10 +163,6 @@ async fn apart(
         }
     }
     Ok((own, others))
-}
-
-fn bots(place: &Place) -> Bots<'_> {
-    Bots { own_id: place.own_id, others: &place.settings.bots }
 }
 
 /// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.
@@ -243,7 +239,7 @@ async fn task(
     words: Input,
     base: &Base,
 ) -> Result<Task, Verdict> {
-    let repo_file = match workshop::repo_file(base).await? {
+    let (repo_file, repo_text) = match workshop::repo_file(base).await? {
         Ok(file) => file,
         Err(error) => return Err(refuse(Rule::RepositoryFile, &error.to_string())),
     };
@@ -254,7 +250,6 @@ async fn task(
         return Err(refuse(Rule::RepositoryFile, &halt::chain(&error)));
     }
     let instructions = workshop::instructions(base).await?;
-    let repo_text = workshop::repo_text(base).await?;
     let input = words.with_repository(instructions, repo_text, &bot.redactor);
     let digest = input.digest(&base.commit);
     bot.store.note_input(desk.lease, &base.commit, &digest).await?;

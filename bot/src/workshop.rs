@@ -22,8 +22,6 @@ use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
 use crate::workspace::{Owner, Workspace};
 
-/// Where a repository keeps its own settings.
-const REPOSITORY_FILE: &str = ".hyla.toml";
 /// Bytes of `.hyla.toml` at most; a real one has some hundred.
 const REPOSITORY_FILE_BYTES: u64 = 64 << 10;
 /// Bytes of `AGENTS.md` that are read at most; the input keeps far less of it.
@@ -295,28 +293,26 @@ impl Worked {
     }
 }
 
-/// The repository's own settings at the base commit; the inner error says what is wrong with them.
+/// The repository's own settings at the base commit, and as they are written, if the repository has any; the inner error
+/// says what is wrong with them.
 ///
 /// # Errors
 /// The commit cannot be read.
-pub async fn repo_file(base: &Base) -> Result<Result<RepoFile, config::Error>, checkout::Error> {
-    match repo_text(base).await {
-        Ok(text) => Ok(config::parse_repo_file(&text.unwrap_or_default())),
+pub async fn repo_file(
+    base: &Base,
+) -> Result<Result<(RepoFile, Option<String>), config::Error>, checkout::Error> {
+    const NAME: &str = ".hyla.toml";
+    let bytes = match base.mirror.file_at(&base.commit, NAME, REPOSITORY_FILE_BYTES).await {
+        Ok(bytes) => bytes,
         Err(error @ checkout::Error::FileTooLarge { .. }) => {
-            let (file, key) = (REPOSITORY_FILE.into(), String::new());
-            Ok(Err(config::Error { file, key, reason: error.to_string() }))
+            let (file, key) = (NAME.into(), String::new());
+            return Ok(Err(config::Error { file, key, reason: error.to_string() }));
         }
-        Err(error) => Err(error),
-    }
-}
-
-/// The same as they are written, if the repository has any.
-///
-/// # Errors
-/// The commit cannot be read, or there is more than anybody would write.
-pub async fn repo_text(base: &Base) -> Result<Option<String>, checkout::Error> {
-    let bytes = base.mirror.file_at(&base.commit, REPOSITORY_FILE, REPOSITORY_FILE_BYTES).await?;
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        Err(error) => return Err(error),
+    };
+    let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let settings = config::parse_repo_file(text.as_deref().unwrap_or_default());
+    Ok(settings.map(|settings| (settings, text)))
 }
 
 /// The repository's instructions for agents at the base commit. What no model could read is none.

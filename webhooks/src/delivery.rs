@@ -40,6 +40,18 @@ pub enum Accepted {
     Repeated,
 }
 
+impl Accepted {
+    /// The name in answers, in logs and for scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Joined => "joined",
+            Self::Ignored => "ignored",
+            Self::Repeated => "repeated",
+        }
+    }
+}
+
 /// The delivery could not be kept.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot keep delivery `{id}` of forge `{forge}`")]

@@ -15,7 +15,7 @@ use secrecy::ExposeSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::signature::{self, Wrong};
-use crate::{Accepted, Delivery, Event, Inbox, Options, gitea};
+use crate::{Delivery, Event, Inbox, Options, gitea};
 
 /// Longest delivery id and event name that are believed; forges send UUIDs and short words.
 const HEADER_CHARS: usize = 128;
@@ -98,7 +98,7 @@ async fn receive(
     let (id, name) = (delivery.id.clone(), delivery.event.clone());
     match receiver.inbox.accept(delivery, event).await {
         Ok(accepted) => {
-            let status = words(accepted);
+            let status = accepted.name();
             tracing::info!(%forge, delivery = %id, event = %name, status, "kept a delivery");
             Ok((StatusCode::ACCEPTED, Json(serde_json::json!({ "status": status })))
                 .into_response())
@@ -109,15 +109,6 @@ async fn receive(
             let text = "the delivery was not kept; please deliver it again later".to_owned();
             Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, text))
         }
-    }
-}
-
-fn words(accepted: Accepted) -> &'static str {
-    match accepted {
-        Accepted::Queued => "queued",
-        Accepted::Joined => "joined",
-        Accepted::Ignored => "ignored",
-        Accepted::Repeated => "repeated",
     }
 }
 

@@ -105,7 +105,7 @@ fn ended(history: &History, row: &Row, end: &End) -> Standing {
 
 fn queued(history: &History, row: &Row, now: DateTime<Utc>) -> Standing {
     let (id, subject) = (row.job.id, &history.subject);
-    let due = row.due_at.format("%Y-%m-%d %H:%M:%S UTC");
+    let due = shown(row.due_at);
     let what = if row.job.key.is_some() { "go on with" } else { "look at" };
     let after = row.last_error.as_ref().map(|why| format!(", after: {why}")).unwrap_or_default();
     let next = if row.due_at + TAKEN_WITHIN < now {
@@ -165,12 +165,12 @@ fn ignored(history: &History, settings: &config::Forge) -> Standing {
 fn unheard(history: &History, settings: &config::Forge) -> Standing {
     let (subject, label) = (&history.subject, &settings.label);
     let (forge, repo) = (&subject.forge, &subject.repo);
-    let again = format!("then take the label `{label}` off the issue and put it on again");
+    let again = format!("take the label `{label}` off the issue and put it on again");
     let (others, next) = match (history.heard.repository, history.heard.forge) {
         (Some(at), _) => (
             format!("others of the repository have, the last at {}", shown(at)),
             format!(
-                "See that the label is called exactly `{label}` and that the webhook's events have *Issues* and *Issue Labels*, {again}."
+                "See that the label is called exactly `{label}` and that the webhook's events have *Issues* and *Issue Labels*, then {again}."
             ),
         ),
         (None, Some(at)) => (
@@ -179,14 +179,13 @@ fn unheard(history: &History, settings: &config::Forge) -> Standing {
                 shown(at)
             ),
             format!(
-                "Add the webhook to `{repo}` or to its organisation, with the events *Issues* and *Issue Labels*, {again}."
+                "Add the webhook to `{repo}` or to its organisation, with the events *Issues* and *Issue Labels*, then {again}."
             ),
         ),
         (None, None) => (
             format!("nothing has come from the forge `{forge}` at all"),
             format!(
-                "See that `hyla serve` runs; that the webhook's address ends in `/hooks/{forge}`, its secret is the configured one and its content type is JSON; that the forge's `app.ini` allows the bot's address (`ALLOWED_HOST_LIST` in `[webhook]`); and what the webhook's list of recent deliveries shows. The service logs each delivery that it refuses. Then {}.",
-                again.trim_start_matches("then ")
+                "See that `hyla serve` runs; that the webhook's address ends in `/hooks/{forge}`, its secret is the configured one and its content type is JSON; that the forge's `app.ini` allows the bot's address (`ALLOWED_HOST_LIST` in `[webhook]`); and what the webhook's list of recent deliveries shows. The service logs each delivery that it refuses. Then {again}."
             ),
         ),
     };

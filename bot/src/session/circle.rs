@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
+
+use crate::input::digest;
 
 /// Steps of the longest circle that is looked for. Small models that are stuck alternate between two or three calls; a
 /// round of more is work that a change of one file makes differ.
@@ -19,7 +20,7 @@ const SAME_ROUNDS: usize = 3;
 /// The last steps of a session.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    last: VecDeque<[u8; 32]>,
+    last: VecDeque<String>,
 }
 
 impl Steps {
@@ -28,12 +29,7 @@ impl Steps {
         // White space between the parts of JSON is no difference.
         let arguments = serde_json::from_str::<Value>(arguments)
             .map_or_else(|_| arguments.to_owned(), |value| value.to_string());
-        let mut hasher = Sha256::new();
-        for part in [name, &arguments, observation] {
-            hasher.update((part.len() as u64).to_be_bytes());
-            hasher.update(part);
-        }
-        self.last.push_front(hasher.finalize().into());
+        self.last.push_front(digest(&[name, &arguments, observation]));
         self.last.truncate((LONGEST * SAME_ROUNDS).max(SAME_STEPS));
     }
 

@@ -1,6 +1,7 @@
 //! Everything that must survive a restart, seen as a dozen verbs. SQL stays in this folder.
 //!
-//! Each verb is one transaction, and each change of a job's state leaves a step in it. A verb that takes a [`Lease`] writes nothing when the lease has been lost.
+//! Each verb is one transaction, and each change of a job's state leaves a step in it. A verb that takes a [`Lease`] writes
+//! nothing when the lease has been lost.
 
 mod history;
 pub mod sqlite;

@@ -1,7 +1,7 @@
 //! The ledger in one SQLite file: WAL, every write durable before it is answered, one writer at a time.
 //!
-//! Every verb is one statement or one immediate transaction (deliveries that come at once share one), so two processes on one machine may share the file. It is
-//! not for a network file system.
+//! Every verb is one statement or one immediate transaction (deliveries that come at once share one), so two processes on
+//! one machine may share the file. It is not for a network file system.
 
 mod arrivals;
 mod deliveries;
@@ -118,6 +118,30 @@ impl Sqlite {
         }
         history::write(&mut transaction, lease.job, step, now).await?;
         transaction.commit().await.map_err(failed(action))
+    }
+
+    /// Gives a job back to be claimed again at `due`, without counting the attempt, and keeps how it ended, if it did.
+    async fn put_off(
+        &self,
+        lease: &Lease,
+        end: Option<&End>,
+        due: DateTime<Utc>,
+        why: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let (action, step) = match (end.cloned(), why.to_owned()) {
+            (Some(end), why) => ("keep an end", Step::Owed { end, why, due }),
+            (None, why) => ("let a job wait", Step::Waits { why, due }),
+        };
+        let query = sqlx::query(
+            "UPDATE jobs SET phase = 'queued', state_json = ?, end_json = coalesce(?, end_json), due_at = ?,
+                    last_error = ?, waiting_since = coalesce(waiting_since, ?), updated_at = ?,
+                    attempt = attempt - 1, lease_token = NULL, lease_until = NULL
+             WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let query = query.bind(json(&State::Queued)).bind(end.map(json)).bind(micros(due));
+        let query = query.bind(why).bind(micros(now)).bind(micros(now));
+        self.change(lease, action, query, &step, now).await
     }
 }
 
@@ -287,16 +311,7 @@ impl Store for Sqlite {
         why: &str,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        let query = sqlx::query(
-            "UPDATE jobs SET phase = 'queued', state_json = ?, due_at = ?, last_error = ?,
-                    waiting_since = coalesce(waiting_since, ?), updated_at = ?, attempt = attempt - 1,
-                    lease_token = NULL, lease_until = NULL
-             WHERE id = ? AND lease_token = ? AND phase = 'running'",
-        );
-        let query = query.bind(json(&State::Queued)).bind(micros(due)).bind(why);
-        let query = query.bind(micros(now)).bind(micros(now));
-        let step = Step::Waits { why: why.to_owned(), due };
-        self.change(lease, "let a job wait", query, &step, now).await
+        self.put_off(lease, None, due, why, now).await
     }
 
     async fn owe(
@@ -307,16 +322,7 @@ impl Store for Sqlite {
         why: &str,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        let query = sqlx::query(
-            "UPDATE jobs SET phase = 'queued', state_json = ?, end_json = ?, due_at = ?, last_error = ?,
-                    waiting_since = coalesce(waiting_since, ?), updated_at = ?, attempt = attempt - 1,
-                    lease_token = NULL, lease_until = NULL
-             WHERE id = ? AND lease_token = ? AND phase = 'running'",
-        );
-        let query = query.bind(json(&State::Queued)).bind(json(end)).bind(micros(due)).bind(why);
-        let query = query.bind(micros(now)).bind(micros(now));
-        let step = Step::Owed { end: end.clone(), why: why.to_owned(), due };
-        self.change(lease, "keep an end", query, &step, now).await
+        self.put_off(lease, Some(end), due, why, now).await
     }
 
     async fn park(&self, lease: &Lease, now: DateTime<Utc>) -> Result<(), Error> {
@@ -400,6 +406,7 @@ impl Store for Sqlite {
         .map_err(failed("look for the next job"))?;
         Ok(due.and_then(DateTime::from_timestamp_micros))
     }
+
     async fn history(&self, subject: &Subject) -> Result<History, Error> {
         history::of(&self.pool, subject).await
     }

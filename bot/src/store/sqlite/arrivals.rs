@@ -55,7 +55,7 @@ async fn take_in(pool: SqlitePool, mut receiver: mpsc::Receiver<Arrival>) {
         let waiting = arrivals.drain(..);
         match together(&pool, waiting.as_slice()).await {
             Ok(kept) => waiting.zip(kept).for_each(|(arrival, kept)| arrival.tell(Ok(kept))),
-            Err(Wrong::Delivery) => {
+            Err(Wrong::Delivery(_)) => {
                 for arrival in waiting {
                     let kept = alone(&pool, &arrival).await;
                     arrival.tell(kept);
@@ -80,7 +80,7 @@ impl Arrival {
 /// Why nothing of a transaction was kept.
 enum Wrong {
     /// One of the deliveries may be at fault.
-    Delivery,
+    Delivery(Error),
     /// It could not be begun or committed.
     Database(sqlx::Error),
 }
@@ -91,15 +91,16 @@ async fn together(pool: &SqlitePool, arrivals: &[Arrival]) -> Result<Vec<Kept>, 
     let mut kept = Vec::with_capacity(arrivals.len());
     for arrival in arrivals {
         let one = deliveries::keep(&mut transaction, &arrival.delivery, arrival.at).await;
-        kept.push(one.map_err(|_| Wrong::Delivery)?);
+        kept.push(one.map_err(Wrong::Delivery)?);
     }
     transaction.commit().await.map_err(Wrong::Database)?;
     Ok(kept)
 }
 
 async fn alone(pool: &SqlitePool, arrival: &Arrival) -> Result<Kept, Error> {
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed(ACTION))?;
-    let kept = deliveries::keep(&mut transaction, &arrival.delivery, arrival.at).await?;
-    transaction.commit().await.map_err(failed(ACTION))?;
-    Ok(kept)
+    match together(pool, std::slice::from_ref(arrival)).await {
+        Ok(kept) => Ok(kept[0]),
+        Err(Wrong::Delivery(error)) => Err(error),
+        Err(Wrong::Database(error)) => Err(failed(ACTION)(error)),
+    }
 }

@@ -1,7 +1,8 @@
 //! Who gets which job when, and to which job an ask belongs. Each function is a part of a transaction of the caller's.
 
 use chrono::{DateTime, Utc};
-use sqlx::sqlite::SqliteRow;
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row as _, Sqlite as Db, Transaction};
 
 use super::history;
@@ -102,32 +103,15 @@ pub(super) async fn identify(
     now: DateTime<Utc>,
 ) -> Result<Identified, Error> {
     let action = "give a job its key";
-    let row =
-        sqlx::query("SELECT * FROM jobs WHERE id = ? AND lease_token = ? AND phase = 'running'")
-            .bind(lease.job.0)
-            .bind(&lease.token)
-            .fetch_optional(&mut **transaction)
-            .await
-            .map_err(failed(action))?
-            .ok_or(Error::LostLease { job: lease.job })?;
-    let job = read(&row)?.job;
+    let job = read(&held(transaction, lease, action).await?)?.job;
     if let (Some(own), Some(ask_number)) = (&job.key, job.ask_number)
         && own == key
     {
         return Ok(Identified::Mine { ask_number });
     }
     if let Some(other) = owner_of(transaction, key).await? {
-        history::write(transaction, job.id, &Step::Joined { job: other }, now).await?;
-        for statement in
-            ["UPDATE deliveries SET job = ?2 WHERE job = ?1", "DELETE FROM jobs WHERE id = ?1"]
-        {
-            sqlx::query(statement)
-                .bind(job.id.0)
-                .bind(other.0)
-                .execute(&mut **transaction)
-                .await
-                .map_err(failed(action))?;
-        }
+        let told = sqlx::query("UPDATE deliveries SET job = ? WHERE job = ?").bind(other.0);
+        remove(transaction, lease, action, told, &Step::Joined { job: other }, now).await?;
         return Ok(Identified::Other(other));
     }
     let ask_number = next_ask_number(transaction, &job.subject).await?;
@@ -158,27 +142,39 @@ pub(super) async fn drop_job(
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
     let action = "remove a job that asks for nothing";
-    let held: Option<i64> = sqlx::query_scalar(
-        "SELECT id FROM jobs WHERE id = ? AND lease_token = ? AND phase = 'running'",
-    )
-    .bind(lease.job.0)
-    .bind(&lease.token)
-    .fetch_optional(&mut **transaction)
-    .await
-    .map_err(failed(action))?;
-    if held.is_none() {
-        return Err(Error::LostLease { job: lease.job });
-    }
-    history::write(transaction, lease.job, &Step::Dropped { why: why.to_owned() }, now).await?;
-    for statement in
-        ["UPDATE deliveries SET note = ?2 WHERE job = ?1", "DELETE FROM jobs WHERE id = ?1"]
-    {
-        sqlx::query(statement)
-            .bind(lease.job.0)
-            .bind(why)
-            .execute(&mut **transaction)
-            .await
-            .map_err(failed(action))?;
+    held(transaction, lease, action).await?;
+    let noted = sqlx::query("UPDATE deliveries SET note = ? WHERE job = ?").bind(why);
+    let step = Step::Dropped { why: why.to_owned() };
+    remove(transaction, lease, action, noted, &step, now).await
+}
+
+/// The job of a lease that is held.
+async fn held(
+    transaction: &mut Transaction<'_, Db>,
+    lease: &Lease,
+    action: &'static str,
+) -> Result<SqliteRow, Error> {
+    sqlx::query("SELECT * FROM jobs WHERE id = ? AND lease_token = ? AND phase = 'running'")
+        .bind(lease.job.0)
+        .bind(&lease.token)
+        .fetch_optional(&mut **transaction)
+        .await
+        .map_err(failed(action))?
+        .ok_or(Error::LostLease { job: lease.job })
+}
+
+/// Removes a job whose lease is held. `told` tells its deliveries why; the job's number is the last thing that it lacks.
+async fn remove(
+    transaction: &mut Transaction<'_, Db>,
+    lease: &Lease,
+    action: &'static str,
+    told: Query<'_, Db, SqliteArguments>,
+    step: &Step,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    history::write(transaction, lease.job, step, now).await?;
+    for query in [told, sqlx::query("DELETE FROM jobs WHERE id = ?")] {
+        query.bind(lease.job.0).execute(&mut **transaction).await.map_err(failed(action))?;
     }
     Ok(())
 }
