@@ -20,7 +20,7 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{Row as _, Sqlite as Db, Transaction};
+use sqlx::{Connection as _, Row as _, Sqlite as Db, Transaction};
 
 use super::{
     Error, History, Identified, Kept, KeptDelivery, Lease, NewDelivery, Row, Sighting, Step, Store,
@@ -65,6 +65,11 @@ impl Sqlite {
             .busy_timeout(BUSY);
         let pool = SqlitePoolOptions::new()
             .max_connections(CONNECTIONS)
+            // A full disk ends a transaction from below, and then the connection never begins another one.
+            .before_acquire(|connection, _| {
+                let is_usable = !connection.is_in_transaction();
+                Box::pin(async move { Ok(is_usable) })
+            })
             .connect_with(options)
             .await
             .map_err(open)?;
