@@ -178,34 +178,12 @@ fn span(time: chrono::TimeDelta) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Failure, Job, JobId, Stage, Subject};
+    use crate::job::{Failure, Stage};
 
     fn row(id: i64, state: State, due: i64) -> Row {
-        let at = |second| DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap();
-        let subject = Subject { forge: "main".into(), repo: "acme/app".parse().unwrap(), issue: 7 };
-        Row {
-            job: Job {
-                id: JobId(id),
-                subject,
-                key: None,
-                ask_number: None,
-                asked_by: None,
-                attempt: 1,
-                state,
-                comment: None,
-                input: None,
-                ready: None,
-                pull: None,
-                waiting_since: None,
-                untold: None,
-            },
-            base: None,
-            digest: None,
-            created_at: at(0),
-            updated_at: at(0),
-            due_at: at(due),
-            last_error: Some("the forge\u{1b}[31m is down".into()),
-        }
+        let row = Row::example(id, state);
+        let due_at = row.due_at + chrono::TimeDelta::seconds(due);
+        Row { due_at, last_error: Some("the forge\u{1b}[31m is down".into()), ..row }
     }
 
     #[test]

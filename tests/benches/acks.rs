@@ -9,21 +9,19 @@
 
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use bot::forge::Permission;
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
-use tests::forge::{Dialect, FakeForge};
-use tests::house::{WEBHOOK_SECRET, configuration, way};
+use anyhow::{Context, ensure};
+use tests::forge::signature;
+use tests::house::WEBHOOK_SECRET;
+use tests::model::Recording;
+use tests::outside::Outside;
 use tests::release;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 const CONNECTIONS: usize = 64;
 const DELIVERIES: usize = 10_000;
@@ -31,24 +29,23 @@ const DELIVERIES: usize = 10_000;
 const WARM_UP: usize = 500;
 /// Issues that the deliveries are about.
 const ISSUES: usize = 64;
-/// How long the service may take to start: it proves its sandbox first.
-const START: Duration = Duration::from_secs(60);
 
 fn main() -> anyhow::Result<()> {
-    let hyla = release::build()?;
+    release::build()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let payloads = Arc::new(World::start().await?);
-        let port = payloads.port;
-        let mut service = payloads.serve(&hyla)?;
-        until_it_listens(port, &mut service).await?;
-        send(&payloads, 0, WARM_UP).await?;
+        let mut world = World::start().await;
+        let mut service = world.outside.serve_logged();
+        world.outside.is_heard().await;
+        world.fill().await;
+        let world = Arc::new(world);
+        send(&world, 0, WARM_UP).await?;
         let begun = Instant::now();
-        let mut times = send(&payloads, WARM_UP, DELIVERIES).await?;
+        let mut times = send(&world, WARM_UP, DELIVERIES).await?;
         let elapsed = begun.elapsed();
         let rss = peak_bytes(&service)?;
         service.kill().await?;
-        payloads.are_kept(WARM_UP + DELIVERIES).await?;
+        world.are_kept(WARM_UP + DELIVERIES).await?;
         times.sort_unstable();
         let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e3;
         println!(
@@ -68,46 +65,30 @@ fn main() -> anyhow::Result<()> {
 
 /// The forge, the configuration, and what its deliveries say.
 struct World {
-    _forge: FakeForge,
-    folder: tempfile::TempDir,
-    port: u16,
+    outside: Outside,
     /// Each with its signature.
     payloads: Vec<(String, String)>,
 }
 
 impl World {
-    async fn start() -> anyhow::Result<Self> {
-        let forge = FakeForge::start(Dialect::Gitea127).await;
-        let repo = forge.add_repository("acme", "hours", [("a.txt", "a\n")]);
-        for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
-            forge.add_user(login, Permission::None);
-            forge.set_permission(&repo, login, permission);
-        }
-        let token = forge.token_for("hyla");
+    async fn start() -> Self {
+        let outside = Outside::start(Recording::default(), "").await;
+        Self { outside, payloads: Vec::new() }
+    }
+
+    /// What the hook of the repository hears of the issues.
+    async fn fill(&mut self) {
+        let (forge, repo) = (&self.outside.forge, &self.outside.repo);
         forge.hold_hooks(true);
-        forge.register_hook(&repo, "http://127.0.0.1:1/", WEBHOOK_SECRET);
         let ann = forge.person("ann");
         for number in 0..ISSUES {
             let body = "It shows the wrong hours. ".repeat(40);
-            let issue = ann.open_issue(&repo, &format!("Issue {number}"), &body, &[]).await;
-            ann.add_label(&repo, issue, "bug").await;
+            let issue = ann.open_issue(repo, &format!("Issue {number}"), &body, &[]).await;
+            ann.add_label(repo, issue, "bug").await;
         }
         let labelled = forge.deliveries().into_iter().filter(|each| each.event == "issue_label");
-        let payloads = labelled.map(|each| (signature(&each.payload), each.payload)).collect();
-        let folder = way();
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let text = configuration(folder.path(), &forge, "http://127.0.0.1:1/v1", &token);
-        let server = format!("{text}\n[server]\nlisten = \"127.0.0.1:{port}\"\n");
-        std::fs::write(folder.path().join("hyla.toml"), server)?;
-        Ok(Self { _forge: forge, folder, port, payloads })
-    }
-
-    fn serve(&self, hyla: &std::path::Path) -> anyhow::Result<Child> {
-        let log = std::fs::File::create(self.folder.path().join("log"))?;
-        let mut command = Command::new(hyla);
-        command.arg("serve").arg("--config").arg(self.folder.path().join("hyla.toml"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
-        command.spawn().context("cannot start `hyla serve`")
+        let signed = |payload: String| (signature(WEBHOOK_SECRET, payload.as_bytes()), payload);
+        self.payloads = labelled.map(|each| signed(each.payload)).collect();
     }
 
     /// The request of one delivery.
@@ -125,7 +106,7 @@ impl World {
 
     /// Every delivery is in the database of a service that was killed.
     async fn are_kept(&self, n: usize) -> anyhow::Result<()> {
-        let path = self.folder.path().join("data/hyla.db");
+        let path = self.outside.data().join("hyla.db");
         let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
         let pool = sqlx::sqlite::SqlitePool::connect_with(options).await?;
         let kept: i64 =
@@ -133,25 +114,6 @@ impl World {
         ensure!(usize::try_from(kept) == Ok(n), "{kept} of {n} deliveries were kept");
         Ok(())
     }
-}
-
-fn signature(payload: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(WEBHOOK_SECRET.as_bytes())
-        .expect("HMAC takes keys of every length");
-    mac.update(payload.as_bytes());
-    hex::encode(mac.finalize().into_bytes())
-}
-
-async fn until_it_listens(port: u16, service: &mut Child) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-        if let Some(status) = service.try_wait()? {
-            bail!("`hyla serve` ended with {status} before it listened");
-        }
-        ensure!(begun.elapsed() < START, "`hyla serve` does not listen");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
 }
 
 /// Sends the deliveries `first..first + n` over all connections. Returns how long each answer took.
@@ -173,7 +135,7 @@ async fn connection(
     next: Arc<AtomicUsize>,
     end: usize,
 ) -> anyhow::Result<Vec<Duration>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", world.port)).await?;
+    let mut stream = TcpStream::connect(world.outside.address).await?;
     stream.set_nodelay(true)?;
     let mut times = Vec::new();
     loop {

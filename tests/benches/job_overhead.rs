@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use bot::job::{Outcome, State};
+use serde_json::json;
 use tests::house::{House, Setup};
-use tests::model::{Call, Recording, Turn};
+use tests::model::{Recording, Turn};
 use tests::release;
 
 /// Files of the repository, and their bytes: 100 MB that do not compress.
@@ -90,16 +91,13 @@ async fn stages(house: &House) -> Vec<(&'static str, Instant)> {
 }
 
 fn recording() -> Recording {
-    let call = |name: &str, arguments: &str| Turn {
-        calls: vec![Call { name: name.into(), arguments: arguments.into() }],
-        ..Turn::default()
-    };
+    let edit = json!({ "file_path": "notes.md", "old_string": "one", "new_string": "two" });
     let turns = vec![
-        call("Glob", r#"{"pattern": "*.md"}"#),
-        call("Read", r#"{"file_path": "notes.md"}"#),
-        call("Edit", r#"{"file_path": "notes.md", "old_string": "one", "new_string": "two"}"#),
-        call("Bash", r#"{"command": "true"}"#),
-        Turn { content: "Done.".into(), ..Turn::default() },
+        Turn::call("Glob", &json!({ "pattern": "*.md" })),
+        Turn::call("Read", &json!({ "file_path": "notes.md" })),
+        Turn::call("Edit", &edit),
+        Turn::bash("true"),
+        Turn::says("Done."),
     ];
     Recording { turns, each_conversation: true, ..Recording::default() }
 }

@@ -2,16 +2,12 @@
 
 use bot::job::Outcome;
 use tests::house::{House, Setup};
-use tests::model::{Call, Recording, Turn};
+use tests::model::{Recording, Turn};
 
 /// The rows of the table after a session of one command.
 async fn rows(files: Setup, script: &str) -> Vec<String> {
-    let arguments = serde_json::json!({ "command": script }).to_string();
-    let call = Call { name: "Bash".into(), arguments };
-    let turns = vec![Turn { calls: vec![call], ..Turn::default() }, Turn::default()];
-    let house =
-        House::start(Setup { recording: Recording { turns, ..Recording::default() }, ..files })
-            .await;
+    let turns = vec![Turn::bash(script), Turn::default()];
+    let house = House::start(Setup { recording: Recording::of(turns), ..files }).await;
     house.labelled_and_worked().await;
     let end = house.end().await;
     if end.outcome != Outcome::DraftPr {

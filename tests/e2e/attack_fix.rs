@@ -3,17 +3,15 @@
 use std::process::Stdio;
 
 use tests::house::{demo_folder, hyla_binary};
-use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
+use tests::model::{MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tokio::process::Command;
 
 use crate::commands::git;
 
 /// What `fix` prints, on both streams, for a folder of these files and a model with one command.
 async fn fixed(files: &[(&str, &str)], script: &str) -> String {
-    let arguments = serde_json::json!({ "command": script }).to_string();
-    let call = Call { name: "Bash".into(), arguments };
-    let turns = vec![Turn { calls: vec![call], ..Turn::default() }, Turn::default()];
-    let server = ModelServer::start(Recording { turns, ..Recording::default() }).await;
+    let turns = vec![Turn::bash(script), Turn::default()];
+    let server = ModelServer::start(Recording::of(turns)).await;
     let server = server.expect("it starts");
     let folder = tempfile::tempdir().expect("the temp folder can be written");
     for (name, text) in files {

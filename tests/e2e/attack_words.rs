@@ -2,15 +2,10 @@
 
 use bot::job::Outcome;
 use tests::house::{House, Setup, WEBHOOK_SECRET, demo_issue};
-use tests::model::{Call, Recording, Turn};
-
-fn bash(script: &str) -> Turn {
-    let arguments = serde_json::json!({ "command": script }).to_string();
-    Turn { calls: vec![Call { name: "Bash".into(), arguments }], ..Turn::default() }
-}
+use tests::model::{Recording, Turn};
 
 fn setup(turns: Vec<Turn>) -> Setup {
-    Setup { recording: Recording { turns, ..Recording::default() }, ..Setup::default() }
+    Setup { recording: Recording::of(turns), ..Setup::default() }
 }
 
 const FIX: &str = "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
@@ -32,7 +27,7 @@ async fn a_secret_in_a_title_goes_no_further() {
 #[tokio::test]
 async fn no_folder_of_the_machine_reaches_the_model_or_the_draft() {
     let look = format!("{FIX}; cat /proc/self/mountinfo /proc/self/mounts /proc/mounts; pwd -P");
-    let house = House::start(setup(vec![bash(&look), Turn::default()])).await;
+    let house = House::start(setup(vec![Turn::bash(&look), Turn::default()])).await;
     house.labelled_and_worked().await;
     let folder = house.folder().file_name().expect("it has a name").to_string_lossy().into_owned();
     let told = house.model.requests().iter().map(ToString::to_string).collect::<String>();
@@ -43,7 +38,7 @@ async fn no_folder_of_the_machine_reaches_the_model_or_the_draft() {
 #[tokio::test]
 async fn the_smallest_body_still_tells_what_the_tests_said() {
     let names = "mkdir -p pkg; for n in $(seq 20); do echo x > pkg/$(printf 'n%.0s' $(seq 150))$n.txt; done";
-    let mut setup = setup(vec![bash(&format!("{FIX}; {names}")), Turn::default()]);
+    let mut setup = setup(vec![Turn::bash(&format!("{FIX}; {names}")), Turn::default()]);
     setup.change = Box::new(|config| config.publish.body_chars = 2000);
     let house = House::start(setup).await;
     house.labelled_and_worked().await;
@@ -74,7 +69,7 @@ async fn no_half_of_a_secret_is_left_where_a_text_is_cut() {
     let (head, tail) = WEBHOOK_SECRET.split_at(9);
     let test = test.replace(WEBHOOK_SECRET, &format!("{head}\" + \"{tail}"));
     let last = Turn { content: words, ..Turn::default() };
-    let house = House::start(setup(vec![bash(&format!("{FIX}; {test}")), last])).await;
+    let house = House::start(setup(vec![Turn::bash(&format!("{FIX}; {test}")), last])).await;
     house.labelled_and_worked().await;
     assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
     let body = &house.forge.pulls(&house.repo)[0].body;

@@ -7,7 +7,7 @@ use bot::forge::Permission;
 use nix::sys::signal::Signal;
 use tests::forge::{Dialect, FakeForge, Fault, Matcher};
 use tests::house::{WEBHOOK_SECRET, configuration, demo_folder, demo_recording, hyla_binary, way};
-use tests::model::{Call, MODEL, ModelServer, PATIENCE, Recording, Turn};
+use tests::model::{MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tests::outside::{Outside, lives, send, until};
 use tokio::process::Command;
 
@@ -281,12 +281,7 @@ async fn a_service_that_ends_leaves_no_process_and_the_next_one_finishes_the_job
 async fn ended_by(signal: Signal) {
     // Another run of the tests on this machine has another number.
     let words = format!("sleep {}", 100_000 + std::process::id());
-    let sleep = Call {
-        name: "Bash".into(),
-        arguments: format!(r#"{{"command": "setsid {words} & {words}"}}"#),
-    };
-    let mut recording = demo_recording();
-    recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
+    let recording = demo_recording().begun_by(Turn::bash(&format!("setsid {words} & {words}")));
     let short = "[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
     let outside = Outside::start(recording, short).await;
     let repo = outside.repo.clone();
@@ -352,9 +347,7 @@ async fn complaints(file: &str) -> (Option<i32>, Vec<String>) {
 
 #[tokio::test]
 async fn run_that_is_interrupted_gives_its_job_back_uncounted() {
-    let sleep = Call { name: "Bash".into(), arguments: r#"{"command": "sleep 4721"}"#.into() };
-    let mut recording = demo_recording();
-    recording.turns.insert(0, Turn { calls: vec![sleep], ..Turn::default() });
+    let recording = demo_recording().begun_by(Turn::bash("sleep 4721"));
     let outside = Outside::start(recording, "").await;
     let issue = outside.open_issue(&[]).await;
     let subject = format!("main:acme/hours#{issue}");

@@ -47,9 +47,7 @@ async fn a_worker_that_dies_at_any_stage_leaves_one_comment_and_one_draft() {
         house.work_through_retries().await;
         let end = house.end().await;
         assert_eq!(end.outcome, Outcome::DraftPr, "{stage:?}: {}", end.operator);
-        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{stage:?}");
-        assert_eq!(house.status_comments(issue).len(), 1, "{stage:?}");
-        assert_eq!(house.jobs().await.len(), 1, "{stage:?}");
+        house.assert_one_of_each(issue, stage).await;
         house.assert_clean().await;
     }
 }

@@ -12,11 +12,9 @@ use bot::forge::gitea::{Gitea, Options};
 use bot::forge::{Error, Forge, NewDraft};
 use bot::job::RepoName;
 use config::ForgeKind;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::Sha256;
-use tests::forge::Dialect;
+use tests::forge::{Dialect, signature};
 use tests::house::{House, Setup, WEBHOOK_SECRET};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/forges");
@@ -78,13 +76,6 @@ impl Captured {
     }
 }
 
-fn signature(payload: &[u8]) -> String {
-    let mut mac =
-        Hmac::<Sha256>::new_from_slice(WEBHOOK_SECRET.as_bytes()).expect("any key will do");
-    mac.update(payload);
-    hex::encode(mac.finalize().into_bytes())
-}
-
 async fn post(hook: &str, headers: Vec<(String, String)>, payload: Vec<u8>) -> (u16, String) {
     let http = reqwest::Client::builder().no_proxy().build().expect("it is made");
     let mut request = http.post(hook).header("content-type", "application/json").body(payload);
@@ -103,7 +94,8 @@ async fn every_captured_webhook_is_kept_and_none_makes_a_job_elsewhere() {
         let mut n_kept = 0;
         for (number, webhook) in captured.iter().enumerate() {
             let payload = webhook.payload();
-            let headers = webhook.headers(&format!("d-{number}"), &signature(&payload));
+            let headers =
+                webhook.headers(&format!("d-{number}"), &signature(WEBHOOK_SECRET, &payload));
             let (status, body) = post(&house.hook, headers, payload).await;
             // GitHub's headers alone are not those of this forge: there is no delivery to believe.
             let expected =
@@ -128,7 +120,7 @@ async fn a_github_payload_under_a_giteas_headers_is_read_or_ignored() {
         let headers = vec![
             ("x-gitea-delivery".to_owned(), format!("d-{number}")),
             ("x-gitea-event".to_owned(), name),
-            ("x-gitea-signature".to_owned(), signature(&payload)),
+            ("x-gitea-signature".to_owned(), signature(WEBHOOK_SECRET, &payload)),
         ];
         let (status, body) = post(&house.hook, headers, payload).await;
         assert_eq!(status, 202, "{}: {body}", webhook.path);

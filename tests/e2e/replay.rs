@@ -61,9 +61,7 @@ async fn a_replay_after_the_draft_makes_no_second_of_anything() {
         assert!(matches!(joined.plan, Plan::Join { .. }), "{:?}", joined.plan);
         house.work().await;
     }
-    assert_eq!(house.jobs().await.len(), 1);
-    assert_eq!(house.forge.pulls(&house.repo).len(), 1);
-    assert_eq!(house.status_comments(issue).len(), 1);
+    house.assert_one_of_each(issue, "at the end").await;
     house.assert_clean().await;
 }
 

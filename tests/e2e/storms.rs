@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use sqlx::SqlitePool;
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup, demo_issue, demo_recording, hyla_binary};
-use tests::model::{Call, PATIENCE, Recording, Turn};
+use tests::model::{PATIENCE, Recording, Turn};
 use tests::outside::{LOOK, Outside, lives, send, until};
 use tokio::process::{Child, Command};
 
@@ -102,9 +102,7 @@ async fn a_database_that_takes_nothing_at_any_stage_costs_no_job_and_makes_no_se
         house.work_through_retries().await;
         let end = house.end().await;
         assert_eq!(end.outcome, Outcome::DraftPr, "{stage:?}: {}", end.operator);
-        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{stage:?}");
-        assert_eq!(house.status_comments(issue).len(), 1, "{stage:?}");
-        assert_eq!(house.jobs().await.len(), 1, "{stage:?}");
+        house.assert_one_of_each(issue, stage).await;
         house.assert_clean().await;
     }
 }
@@ -142,7 +140,6 @@ async fn a_clock_that_is_set_back_while_a_job_waits_makes_it_wait_no_longer() {
 }
 
 #[tokio::test]
-#[ignore = "failed once on a loaded machine; the cause is not known yet"]
 async fn a_clock_that_jumps_a_day_ahead_leads_to_no_second_draft() {
     for stage in Stage::ALL {
         let house = House::start(again_and_again()).await;
@@ -154,10 +151,11 @@ async fn a_clock_that_jumps_a_day_ahead_leads_to_no_second_draft() {
         let stop = Stop::default();
         let jump = async {
             loop {
-                let jobs = house.jobs().await;
-                let state = jobs.first().map(|row| &row.job.state);
-                if state == Some(&State::Running { stage }) {
-                    break;
+                // On a busy machine a short stage is over before anybody looks.
+                match house.jobs().await.first().map(|row| &row.job.state) {
+                    Some(State::Running { stage: reached }) if *reached >= stage => break,
+                    Some(State::Ended { .. }) => break,
+                    Some(State::Queued | State::Running { .. }) | None => {}
                 }
                 tokio::task::yield_now().await;
             }
@@ -226,12 +224,7 @@ async fn an_upgrade_finishes_what_the_release_before_has_begun() {
 
 /// A recording whose first call is a long sleep, by which a test knows that the agent works.
 fn sleepy(words: &str) -> Recording {
-    let arguments = format!(r#"{{"command": "{words}"}}"#);
-    let mut recording = demo_recording();
-    recording.each_conversation = true;
-    let calls = vec![Call { name: "Bash".into(), arguments }];
-    recording.turns.insert(0, Turn { calls, ..Turn::default() });
-    recording
+    Recording { each_conversation: true, ..demo_recording().begun_by(Turn::bash(words)) }
 }
 
 async fn announced(outside: &Outside, issue: u64) {

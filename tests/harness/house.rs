@@ -291,6 +291,16 @@ impl House {
         }
     }
 
+    /// One job, one draft, and one comment of the bot's on its only issue.
+    ///
+    /// # Panics
+    /// There are more or fewer; `when` is told with it.
+    pub async fn assert_one_of_each(&self, issue: u64, when: impl std::fmt::Debug) {
+        assert_eq!(self.jobs().await.len(), 1, "{when:?}");
+        assert_eq!(self.forge.pulls(&self.repo).len(), 1, "{when:?}");
+        assert_eq!(self.status_comments(issue).len(), 1, "{when:?}");
+    }
+
     /// The status comments on an issue.
     pub fn status_comments(&self, issue: u64) -> Vec<String> {
         let comments = self.forge.comments(&self.repo, issue);

@@ -129,6 +129,12 @@ impl Recording {
         Self { stories: stories.collect(), ..Self::default() }
     }
 
+    /// The same with another turn before all others.
+    pub fn begun_by(mut self, turn: Turn) -> Self {
+        self.turns.insert(0, turn);
+        self
+    }
+
     /// Reads a recording.
     ///
     /// # Errors

@@ -36,7 +36,8 @@ pub struct Outside {
     pub file: String,
     /// The folder with configuration and data.
     pub folder: tempfile::TempDir,
-    port: u16,
+    /// Where the service listens.
+    pub address: std::net::SocketAddr,
 }
 
 impl Outside {
@@ -45,12 +46,17 @@ impl Outside {
         Self::start(demo_recording(), "").await
     }
 
-    /// One with this recording, and with these lines at the end of its configuration.
+    /// One with this recording, and with these lines behind its configuration, whose last section is `[model]`.
+    pub async fn start(recording: Recording, more: &str) -> Self {
+        Self::start_as(Dialect::Forgejo15, recording, more).await
+    }
+
+    /// The same with another forge.
     ///
     /// # Panics
     /// Something cannot be started.
-    pub async fn start(recording: Recording, more: &str) -> Self {
-        let forge = FakeForge::start(Dialect::Forgejo15).await;
+    pub async fn start_as(dialect: Dialect, recording: Recording, more: &str) -> Self {
+        let forge = FakeForge::start(dialect).await;
         let files = demo_folder().join("repository");
         let repo = forge.add_repository("acme", "hours", files.as_path());
         for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
@@ -61,13 +67,20 @@ impl Outside {
         let model = ModelServer::start(recording).await.expect("loopback has a free port");
         let folder = way();
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let port = socket.local_addr().expect("it is bound").port();
+        let address = socket.local_addr().expect("it is bound");
         let text = configuration(folder.path(), &forge, &model.url(), &token);
         let path = folder.path().join("hyla.toml");
-        let server = format!("{text}\n[server]\nlisten = \"127.0.0.1:{port}\"\n{more}");
+        let server = format!("{text}{more}\n[server]\nlisten = \"{address}\"\n");
         std::fs::write(&path, server).expect("the temp folder can be written");
         let file = path.display().to_string();
-        Self { forge, model, repo, token, file, folder, port }
+        Self { forge, model, repo, token, file, folder, address }
+    }
+
+    /// The service's command.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(hyla_binary());
+        command.args(["serve", "--config", &self.file]).stdin(Stdio::null()).kill_on_drop(true);
+        command
     }
 
     /// Starts the service; it ends with the value.
@@ -75,9 +88,7 @@ impl Outside {
     /// # Panics
     /// It does not start.
     pub fn serve(&self, errors: impl Into<Stdio>) -> Child {
-        let mut command = Command::new(hyla_binary());
-        command.args(["serve", "--config", &self.file]).stdin(Stdio::null()).stderr(errors);
-        command.kill_on_drop(true).spawn().expect("it starts")
+        self.command().stderr(errors).spawn().expect("it starts")
     }
 
     /// The same, with what it logs in a file beside the configuration.
@@ -101,14 +112,13 @@ impl Outside {
 
     /// Waits until the service listens.
     pub async fn listens(&self) {
-        let address = ("127.0.0.1", self.port);
-        until("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
+        until("it listens", || std::net::TcpStream::connect(self.address).is_ok()).await;
     }
 
     /// Waits until the service listens, and has the repository send it its deliveries.
     pub async fn is_heard(&self) {
         self.listens().await;
-        let hook = format!("http://127.0.0.1:{}/hooks/main", self.port);
+        let hook = format!("http://{}/hooks/main", self.address);
         self.forge.register_hook(&self.repo, &hook, WEBHOOK_SECRET);
     }
 

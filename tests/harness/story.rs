@@ -2,17 +2,15 @@
 
 use bot::job::Ask;
 use bot::reconcile::{self, Memory};
+use serde_json::json;
 
 use crate::house::{House, Setup};
-use crate::model::{Call, Recording, Turn};
+use crate::model::{Recording, Turn};
 
 /// A repository without tests and a model that changes one file, in each of its conversations.
 pub fn short() -> Setup {
-    let call = Call {
-        name: "Write".into(),
-        arguments: r#"{"file_path": "a.txt", "content": "better\n"}"#.into(),
-    };
-    let turns = vec![Turn { calls: vec![call], ..Turn::default() }, Turn::default()];
+    let write = Turn::call("Write", &json!({ "file_path": "a.txt", "content": "better\n" }));
+    let turns = vec![write, Turn::default()];
     Setup {
         recording: Recording { turns, each_conversation: true, ..Recording::default() },
         files: [("a.txt", "good\n"), ("README.md", "a\n")].into(),

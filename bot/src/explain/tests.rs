@@ -42,29 +42,14 @@ fn delivered(id: &str, second: i64, job: Option<i64>, note: Option<&str>) -> Del
 }
 
 fn row(id: i64, state: State) -> Row {
-    Row {
-        job: Job {
-            id: JobId(id),
-            subject: subject(),
-            key: Some("main:acme/app#7@label:5".into()),
-            ask_number: Some(1),
-            asked_by: Some("ann".into()),
-            attempt: 1,
-            state,
-            comment: None,
-            input: None,
-            ready: None,
-            pull: None,
-            waiting_since: None,
-            untold: None,
-        },
-        base: None,
-        digest: None,
-        created_at: at(0),
-        updated_at: at(50),
-        due_at: at(0),
-        last_error: None,
-    }
+    let row = Row::example(id, state);
+    let job = Job {
+        key: Some("main:acme/app#7@label:5".into()),
+        ask_number: Some(1),
+        asked_by: Some("ann".into()),
+        ..row.job
+    };
+    Row { job, updated_at: at(50), ..row }
 }
 
 fn story(job: i64, steps: Vec<(i64, Step)>) -> Vec<Stepped> {

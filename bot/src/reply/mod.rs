@@ -3,6 +3,8 @@
 //! The model's words and the words pass through `quiet` before they stand in any of it, so that they ping
 //! nobody and close nothing.
 
+#[cfg(test)]
+mod blocks;
 mod comment;
 mod manners;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 use regex::Regex;
 
+use super::blocks::is_closed;
 use super::*;
 use crate::patch::{Change, LeftOut, Why};
 
@@ -80,23 +81,6 @@ fn inside(fenced: &str) -> &str {
         rest.strip_suffix(ticks).and_then(|rest| rest.strip_suffix('\n')).expect("it is closed");
     assert!(!inner.contains(ticks), "it could be closed inside");
     inner
-}
-
-/// Whether every fence that opens is closed, and every folded part ends.
-fn is_closed(text: &str) -> bool {
-    let (mut open, mut n_folded) = (None, 0_i32);
-    for line in text.lines() {
-        let n_ticks = line.chars().take_while(|c| *c == '`').count();
-        match open {
-            Some(length) if n_ticks >= length && line.len() == n_ticks => open = None,
-            Some(_) => {}
-            None if n_ticks >= 3 => open = Some(n_ticks),
-            None => {
-                n_folded += i32::from(line.contains("<details>")) - i32::from(line == "</details>")
-            }
-        }
-    }
-    open.is_none() && n_folded == 0
 }
 
 proptest! {

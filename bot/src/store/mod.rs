@@ -249,6 +249,42 @@ pub struct Row {
     pub last_error: Option<String>,
 }
 
+#[cfg(test)]
+impl Row {
+    /// A job of `main:acme/app#7` that nobody has looked at, from the instant 1,800,000,000.
+    pub(crate) fn example(id: i64, state: crate::job::State) -> Self {
+        let at = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
+        let subject = Subject {
+            forge: "main".into(),
+            repo: "acme/app".parse().expect("that is a name"),
+            issue: 7,
+        };
+        Self {
+            job: Job {
+                id: JobId(id),
+                subject,
+                key: None,
+                ask_number: None,
+                asked_by: None,
+                attempt: 1,
+                state,
+                comment: None,
+                input: None,
+                ready: None,
+                pull: None,
+                waiting_since: None,
+                untold: None,
+            },
+            base: None,
+            digest: None,
+            created_at: at,
+            updated_at: at,
+            due_at: at,
+            last_error: None,
+        }
+    }
+}
+
 /// Why a verb did nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -9,7 +9,7 @@ use bot::store::Store;
 use nix::sys::signal::Signal;
 use tests::forge::{Delivered, Fault, Matcher};
 use tests::house::demo_recording;
-use tests::model::{Call, PATIENCE, Turn};
+use tests::model::{PATIENCE, Recording, Turn};
 use tests::outside::{LOOK, Outside, files_below, lives, send, until};
 
 const API: &str = "/api/v1/repos/acme/hours";
@@ -142,11 +142,8 @@ async fn killed_at(at: &Kill, n_copies: usize, seed: u64) {
 
 /// A service whose agent leaves a process behind in each session, and whose leases are short.
 async fn outside(words: &str) -> Outside {
-    let arguments = format!(r#"{{"command": "setsid {words} >/dev/null 2>&1 &"}}"#);
-    let mut recording = demo_recording();
-    recording.each_conversation = true;
-    let stays = Call { name: "Bash".into(), arguments };
-    recording.turns.insert(0, Turn { calls: vec![stays], ..Turn::default() });
+    let stays = Turn::bash(&format!("setsid {words} >/dev/null 2>&1 &"));
+    let recording = Recording { each_conversation: true, ..demo_recording().begun_by(stays) };
     let short =
         "[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\nbackoff = \"200ms\"\nsettle = \"100ms\"\n";
     Outside::start(recording, short).await

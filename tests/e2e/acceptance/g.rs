@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,13 +10,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bot::forge::Permission;
-use bot::job::{Failure, Outcome, RepoName, Rule};
+use bot::job::{Failure, Outcome, Rule};
 use bot::worker::{Stop, Verdict, Work};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tests::forge::{Dialect, FakeForge, Fault, Files, Matcher};
-use tests::house::{House, Setup, WEBHOOK_SECRET, configuration, demo_folder, hyla_binary, way};
-use tests::model::{Fault as ModelFault, ModelServer, PATIENCE, Recording, Turn};
+use tests::house::{House, Setup, WEBHOOK_SECRET, demo_folder, hyla_binary};
+use tests::model::{Fault as ModelFault, PATIENCE, Recording, Turn};
+use tests::outside::{Outside, files_below, send, until};
 use tokio::process::{Child, Command};
 
 const FIX: &str = "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
@@ -74,20 +73,6 @@ fn sightings(canaries: &[Canary], place: &str, content: &[u8]) -> Vec<String> {
     let found =
         spellings.filter(|(_, text)| content.windows(text.len()).any(|window| window == text));
     found.map(|(name, _)| format!("{name}, in {place}")).collect()
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() => files.push(entry.path()),
-                Ok(_) | Err(_) => {}
-            }
-        }
-    }
-    files
 }
 
 /// Every object of a repository, unpacked.
@@ -183,82 +168,49 @@ fn watch(
 }
 
 /// The service as a process of its own, a forge and a model's server.
-struct Outside {
-    forge: FakeForge,
-    model: ModelServer,
-    repo: RepoName,
-    folder: tempfile::TempDir,
+struct Watched {
+    outside: Outside,
     service: Child,
     canaries: Arc<Vec<Canary>>,
 }
 
-impl Outside {
+impl Watched {
     /// A service that logs all that it can, with its model's key in its environment.
     async fn start(recording: Recording) -> Self {
-        let forge = FakeForge::start(Dialect::Gitea127).await;
-        let repo =
-            forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
-        for (login, permission) in [("ann", Permission::Write), ("hyla", Permission::Admin)] {
-            forge.add_user(login, Permission::None);
-            forge.set_permission(&repo, login, permission);
-        }
-        let token = forge.token_for("hyla");
-        let model = ModelServer::start(recording).await.expect("it starts");
-        let folder = way();
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = socket.local_addr().expect("it is bound");
-        drop(socket);
-        let text = configuration(folder.path(), &forge, &model.url(), &token);
-        let more = format!(
-            "key = {{ env = \"CANARY_KEY\" }}\n\n[server]\nlisten = \"{address}\"\n\n[queue]\nsettle = \"100ms\"\nattempts = 1\nworkers = 1\n"
-        );
-        let path = folder.path().join("hyla.toml");
-        std::fs::write(&path, text + &more).expect("it is ours");
-        let log = std::fs::File::create(folder.path().join("log")).expect("it is ours");
-        let service = Command::new(hyla_binary())
-            .args(["serve", "--config"])
-            .arg(&path)
+        let more = "key = { env = \"CANARY_KEY\" }\n[queue]\nsettle = \"100ms\"\nattempts = 1\nworkers = 1\n";
+        let outside = Outside::start_as(Dialect::Gitea127, recording, more).await;
+        let log = std::fs::File::create(outside.log()).expect("it is ours");
+        let mut command = outside.command();
+        command
             .env("CANARY_KEY", MODEL_KEY)
-            .env("HYLA_LOG", "info,bot=trace,webhooks=trace,config=trace,engine=trace")
-            .stdin(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .expect("it starts");
-        until("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
-        forge.register_hook(&repo, &format!("http://{address}/hooks/main"), WEBHOOK_SECRET);
+            .env("HYLA_LOG", "info,bot=trace,webhooks=trace,config=trace,engine=trace");
+        let service = command.stderr(log).spawn().expect("it starts");
+        outside.is_heard().await;
         let canaries = vec![
-            Canary::of("the token", &token),
+            Canary::of("the token", &outside.token),
             Canary::of("the webhook secret", WEBHOOK_SECRET),
             Canary::of("the model's key", MODEL_KEY),
         ];
-        Self { forge, model, repo, folder, service, canaries: Arc::new(canaries) }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn token(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("token")).expect("it is ours")
+        Self { outside, service, canaries: Arc::new(canaries) }
     }
 
     fn log(&self) -> String {
-        let log = std::fs::read(self.folder.path().join("log")).expect("it is ours");
+        let log = std::fs::read(self.outside.log()).expect("it is ours");
         String::from_utf8_lossy(&log).into_owned()
     }
 
     /// Opens an issue about a case with the label on it, and waits until its job has ended `n_ended` of them in all.
     async fn ask(&self, about: &str, n_ended: usize) {
-        let ann = self.forge.person("ann");
-        let issue = ann.open_issue(&self.repo, "A change", &format!("case {about}."), &[]).await;
-        ann.add_label(&self.repo, issue, "hyla").await;
+        let ann = self.outside.forge.person("ann");
+        let issue =
+            ann.open_issue(&self.outside.repo, "A change", &format!("case {about}."), &[]).await;
+        ann.add_label(&self.outside.repo, issue, "hyla").await;
         until(about, || self.log().matches("\"message\":\"ended").count() >= n_ended).await;
     }
 
     /// Every object of the mirrors, with the mirror.
     fn mirrors(&self) -> Vec<(String, Vec<u8>)> {
-        let files = files_below(&self.data().join("mirrors"));
+        let files = files_below(&self.outside.data().join("mirrors"));
         let heads = files.iter().filter(|file| file.ends_with("HEAD"));
         let folders =
             heads.filter_map(|head| head.parent()).filter(|folder| folder.join("objects").is_dir());
@@ -269,12 +221,11 @@ impl Outside {
 
     /// Everything that is left anywhere, with the place where it is.
     async fn everything(&mut self) -> Vec<(String, Vec<u8>)> {
-        let config = self.folder.path().join("hyla.toml").display().to_string();
         let mut places = Vec::new();
         for arguments in [vec!["jobs", "--json"], vec!["jobs"], vec!["transcript", "1"]] {
             let output = Command::new(hyla_binary())
                 .args(&arguments)
-                .args(["--config", &config])
+                .args(["--config", &self.outside.file])
                 .env("CANARY_KEY", MODEL_KEY)
                 .output();
             let output = output.await.expect("it starts");
@@ -283,16 +234,18 @@ impl Outside {
                 [output.stdout, output.stderr].concat(),
             ));
         }
-        let number = i32::try_from(self.service.id().expect("it runs")).expect("it is a pid");
-        kill(Pid::from_raw(number), Signal::SIGTERM).expect("it is ours");
+        send(&self.service, Signal::SIGTERM);
         let ended = tokio::time::timeout(PATIENCE, self.service.wait()).await;
         assert!(ended.expect("it stops").expect("it is ours").success(), "{}", self.log());
-        for file in files_below(&self.data()) {
+        for file in files_below(&self.outside.data()) {
             places.push((file.display().to_string(), std::fs::read(&file).expect("it is ours")));
         }
-        places.push(("an object of the forge".into(), objects(&self.forge.git_dir(&self.repo))));
+        places.push((
+            "an object of the forge".into(),
+            objects(&self.outside.forge.git_dir(&self.outside.repo)),
+        ));
         places.push(("the log".into(), self.log().into_bytes()));
-        for request in self.forge.requests() {
+        for request in self.outside.forge.requests() {
             let what = format!("{} {}", request.method, request.path);
             let headers = request
                 .headers
@@ -306,18 +259,10 @@ impl Outside {
             places.push((format!("a header of {what}"), headers.into_bytes()));
             places.push((format!("the body of {what}"), request.body));
         }
-        for request in self.model.requests() {
+        for request in self.outside.model.requests() {
             places.push(("what the model is told".into(), request.to_string().into_bytes()));
         }
         places
-    }
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -394,30 +339,30 @@ async fn check_g_no_secret_is_anywhere_while_the_service_works_or_after() {
     probe.add_user("ann", Permission::None);
     probe.add_user("hyla", Permission::None);
     let token = probe.token_for("hyla");
-    let mut outside = Outside::start(recording(&token)).await;
-    assert_eq!(outside.token(), token, "the model knows the token");
+    let mut watched = Watched::start(recording(&token)).await;
+    assert_eq!(watched.outside.token, token, "the model knows the token");
 
     let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Seen::default())));
-    let pid = outside.service.id().expect("it runs");
+    let pid = watched.service.id().expect("it runs");
     let watcher = {
-        let (data, canaries) = (outside.data(), Arc::clone(&outside.canaries));
+        let (data, canaries) = (watched.outside.data(), Arc::clone(&watched.canaries));
         let (stop, seen) = (Arc::clone(&stop), Arc::clone(&seen));
         std::thread::spawn(move || watch(pid, data, canaries, stop, seen))
     };
-    outside.ask("good", 1).await;
-    outside.ask("answer", 2).await;
-    outside.ask("break", 3).await;
-    fail_a_push(&outside, 4).await;
-    repeat_headers(&outside, 5).await;
-    redirect(&outside, 7).await;
+    watched.ask("good", 1).await;
+    watched.ask("answer", 2).await;
+    watched.ask("break", 3).await;
+    fail_a_push(&watched, 4).await;
+    repeat_headers(&watched, 5).await;
+    redirect(&watched, 7).await;
     stop.store(true, Ordering::SeqCst);
     watcher.join().expect("it does not panic");
-    let mirrors = outside.mirrors();
+    let mirrors = watched.mirrors();
     assert!(!mirrors.is_empty());
     // From here on the agent itself writes secrets into its files, which are judged as objects of the mirror.
-    outside.ask("kept", 8).await;
-    outside.ask("named", 9).await;
-    outside.ask("printed", 10).await;
+    watched.ask("kept", 8).await;
+    watched.ask("named", 9).await;
+    watched.ask("printed", 10).await;
 
     let seen = std::mem::take(&mut *seen.lock().expect("no holder of this lock panics"));
     assert!(seen.sightings.is_empty(), "{:#?}", seen.sightings);
@@ -429,58 +374,58 @@ async fn check_g_no_secret_is_anywhere_while_the_service_works_or_after() {
         seen.n_workspace_files
     );
 
-    let canaries = Arc::clone(&outside.canaries);
+    let canaries = Arc::clone(&watched.canaries);
     let mut found = BTreeSet::new();
-    for (place, content) in mirrors.into_iter().chain(outside.everything().await) {
+    for (place, content) in mirrors.into_iter().chain(watched.everything().await) {
         // What the scripted model says goes back to it, as every conversation does.
         if place != "what the model is told" {
             found.extend(sightings(&canaries, &place, &content));
         }
     }
     assert!(found.is_empty(), "{found:#?}");
-    let told = outside.model.requests_about("case good.")[1].to_string();
+    let told = watched.outside.model.requests_about("case good.")[1].to_string();
     assert!(sightings(&canaries, "the sandbox", told.as_bytes()).is_empty(), "{told}");
     assert!(
         told.contains("PATH=") && told.contains("Exit code"),
         "the sandbox was looked at: {told}"
     );
     // Each of these would have shown one.
-    let log = outside.log();
+    let log = watched.log();
     for words in ["no reaction", "redirects", "rejected", "[secret]"] {
         assert!(log.contains(words), "{words}: {log}");
     }
 }
 
 /// The server's hook says no, and repeats what it was sent.
-async fn fail_a_push(outside: &Outside, n_ended: usize) {
+async fn fail_a_push(watched: &Watched, n_ended: usize) {
     use std::os::unix::fs::PermissionsExt;
-    let hook = outside.forge.git_dir(&outside.repo).join("hooks/pre-receive");
-    let token = outside.token();
+    let hook = watched.outside.forge.git_dir(&watched.outside.repo).join("hooks/pre-receive");
+    let token = watched.outside.token.clone();
     let long = "y".repeat(1000 - 20 - echoes(&token).len() - 1);
     let script = format!("#!/bin/sh\necho '{} {long} {token}'\nexit 1\n", echoes(&token));
     std::fs::create_dir_all(hook.parent().expect("it lies in a folder")).expect("it is ours");
     std::fs::write(&hook, script).expect("it is ours");
     std::fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).expect("it is ours");
-    outside.ask("push", n_ended).await;
+    watched.ask("push", n_ended).await;
     std::fs::remove_file(&hook).expect("it is ours");
 }
 
 /// The forge, or a proxy before it, repeats the headers of what it refuses, once so that they are cut.
-async fn repeat_headers(outside: &Outside, n_ended: usize) {
-    let words = echoes(&outside.token());
-    let cut = format!("{} {}", "z".repeat(285), outside.token());
-    outside.forge.fault(Matcher::new("POST", "*/reactions"), Fault::status(400, &words), 1);
-    outside.forge.fault(
+async fn repeat_headers(watched: &Watched, n_ended: usize) {
+    let words = echoes(&watched.outside.token);
+    let cut = format!("{} {}", "z".repeat(285), watched.outside.token);
+    watched.outside.forge.fault(Matcher::new("POST", "*/reactions"), Fault::status(400, &words), 1);
+    watched.outside.forge.fault(
         Matcher::new("GET", "/api/v1/repos/acme/hours"),
         Fault::status(403, &cut),
         1,
     );
-    outside.ask("headers", n_ended).await;
+    watched.ask("headers", n_ended).await;
 }
 
 /// The forge sends the bot elsewhere, with the token in the address.
-async fn redirect(outside: &Outside, n_ended: usize) {
-    let token = outside.token();
+async fn redirect(watched: &Watched, n_ended: usize) {
+    let token = watched.outside.token.clone();
     let to = |path: String| Fault::Status {
         status: 302,
         body: String::new(),
@@ -488,11 +433,11 @@ async fn redirect(outside: &Outside, n_ended: usize) {
     };
     // Long enough to be cut within the token.
     let cut = format!("{}/{token}", "w".repeat(262));
-    outside.forge.fault(Matcher::new("GET", "/api/v1/repos/acme/hours"), to(cut), 1);
-    outside.ask("redirect", n_ended - 1).await;
+    watched.outside.forge.fault(Matcher::new("GET", "/api/v1/repos/acme/hours"), to(cut), 1);
+    watched.ask("redirect", n_ended - 1).await;
     let cut = format!("{}/{token}", "v".repeat(162));
-    outside.forge.fault(Matcher::new("GET", "/acme/hours.git/info/refs"), to(cut), 1);
-    outside.ask("git redirect", n_ended).await;
+    watched.outside.forge.fault(Matcher::new("GET", "/acme/hours.git/info/refs"), to(cut), 1);
+    watched.ask("git redirect", n_ended).await;
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! Check O: what the model says, in everything that is published. It pings nobody, closes nothing but its own issue,
 //! leaves no block open, and fits, by the last character.
 
+#[path = "../../../bot/src/reply/blocks.rs"]
+mod blocks;
+
 use bot::job::{CommitId, Outcome, Rule, State};
 use bot::reply::{Draft, body, fence};
 use tests::house::{House, Setup};
 use tests::model::{Recording, Turn};
+
+use blocks::is_closed;
 
 const FIX: &str = "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
 
@@ -36,23 +41,6 @@ fn links(text: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// Whether each fence that opens is closed, and each folded part ends.
-fn is_closed(text: &str) -> bool {
-    let (mut open, mut n_folded) = (None, 0_i32);
-    for line in text.lines() {
-        let n_ticks = line.chars().take_while(|c| *c == '`').count();
-        match open {
-            Some(length) if n_ticks >= length && line.len() == n_ticks => open = None,
-            Some(_) => {}
-            None if n_ticks >= 3 => open = Some(n_ticks),
-            None => {
-                n_folded += i32::from(line.contains("<details>")) - i32::from(line == "</details>")
-            }
-        }
-    }
-    open.is_none() && n_folded == 0
 }
 
 /// Works on an issue of this title with these turns, and checks all that was published.

@@ -305,16 +305,22 @@ async fn send(shared: &Shared, mut delivered: Delivered) -> Delivered {
     delivered
 }
 
+/// What a delivery is signed with, as hex.
+///
+/// # Panics
+/// Never: HMAC takes keys of every length.
+pub fn signature(secret: &str, payload: &[u8]) -> String {
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes());
+    let mut mac = mac.expect("HMAC takes keys of every length");
+    mac.update(payload);
+    hex::encode(mac.finalize().into_bytes())
+}
+
 /// The full header set. The names of other forges are among them, which is why a name proves nothing.
 fn headers(dialect: Dialect, hook: &Hook, delivered: &Delivered) -> Vec<(String, String)> {
     let signature = match hook.secret.as_str() {
         "" => String::new(),
-        secret => {
-            let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
-                .expect("HMAC takes keys of every length");
-            mac.update(delivered.payload.as_bytes());
-            hex::encode(mac.finalize().into_bytes())
-        }
+        secret => signature(secret, delivered.payload.as_bytes()),
     };
     let brands: &[&str] = match dialect {
         Dialect::Gitea124 | Dialect::Gitea127 => &["Gitea", "Gogs"],

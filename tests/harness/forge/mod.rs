@@ -35,7 +35,7 @@ use self::state::{Label, Repo, State, Token, User, UserKind};
 
 pub use self::faults::{Fault, Matcher};
 pub use self::git::Files;
-pub use self::hooks::{ContentType, Delivered};
+pub use self::hooks::{ContentType, Delivered, signature};
 pub use self::look::{SeenComment, SeenPull};
 pub use self::people::Person;
 pub use self::schema::Checker;
