@@ -6,11 +6,7 @@ use std::time::Duration;
 
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
-
-fn free_port() -> std::net::SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("it is bound")
-}
+use tests::outside::free_address;
 
 async fn house(address: std::net::SocketAddr) -> (House, config::Secrets) {
     let house = House::start(Setup {
@@ -28,7 +24,7 @@ async fn house(address: std::net::SocketAddr) -> (House, config::Secrets) {
 
 #[tokio::test]
 async fn no_answer_of_a_forge_ends_the_service() {
-    let (house, secrets) = house(free_port()).await;
+    let (house, secrets) = house(free_address()).await;
     let issue = house.open_issue().await;
     let later = Fault::Status {
         status: 503,
@@ -45,7 +41,7 @@ async fn no_answer_of_a_forge_ends_the_service() {
 
 #[tokio::test]
 async fn a_client_that_says_half_a_request_does_not_hold_up_the_stop() {
-    let address = free_port();
+    let address = free_address();
     let (house, secrets) = house(address).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let bot = Arc::clone(&house.bot);

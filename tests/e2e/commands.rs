@@ -285,7 +285,7 @@ async fn ended_by(signal: Signal) {
     let short = "[queue]\nlease = \"3s\"\nheartbeat = \"1s\"\n";
     let outside = Outside::start(recording, short).await;
     let repo = outside.repo.clone();
-    let mut first = outside.serve(Stdio::null());
+    let mut first = outside.serve_logged();
     outside.is_heard().await;
     let issue = outside.open_issue(&["hyla"]).await;
     until("the agent sleeps", || lives(&words)).await;
@@ -293,7 +293,7 @@ async fn ended_by(signal: Signal) {
     send(&first, signal);
     first.wait().await.expect("it is ours");
     until("the agent is dead", || !lives(&words)).await;
-    let mut second = outside.serve(Stdio::null());
+    let mut second = outside.serve_logged();
     until("the draft is announced", || {
         let comments = outside.forge.comments(&repo, issue);
         comments.iter().any(|comment| comment.body.contains("Hyla: draft ready"))
@@ -376,7 +376,7 @@ async fn a_service_stops_though_a_fetch_does_not() {
     let outside = Outside::usual().await;
     let fetch = Matcher::new("POST", "/acme/hours.git/git-upload-pack");
     outside.forge.fault(fetch, Fault::Hang, usize::MAX);
-    let mut service = outside.serve(Stdio::null());
+    let mut service = outside.serve_logged();
     outside.is_heard().await;
     outside.open_issue(&["hyla"]).await;
     until("the fetch hangs", || {

@@ -110,7 +110,7 @@ async fn what_cannot_be_replayed_says_why() {
 async fn the_command_reads_and_acts_only_when_told() {
     let outside = Outside::usual().await;
     let repo = "acme/hours".parse().expect("that is a name");
-    let mut service = outside.serve(std::process::Stdio::null());
+    let mut service = outside.serve_logged();
     outside.is_heard().await;
     let issue = outside.forge.person("ann").open_issue(&repo, "t", "b", &[]).await;
     outside.forge.settle().await;

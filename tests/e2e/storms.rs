@@ -338,7 +338,7 @@ async fn told_to_stop(moment: Moment) {
     if let Moment::Asking(method, path) = moment {
         outside.forge.fault(Matcher::new(method, path), Fault::Hang, 1);
     }
-    let mut first = outside.serve(Stdio::null());
+    let mut first = outside.serve_logged();
     outside.is_heard().await;
     let issue = outside.open_issue(&["hyla"]).await;
     match moment {
@@ -361,7 +361,7 @@ async fn told_to_stop(moment: Moment) {
     let (state, attempt) = (&jobs[0]["state"], &jobs[0]["attempt"]);
     assert!(state == "queued" && attempt == 0 || state == "draft_pr", "{moment:?}: {jobs:#}");
 
-    let mut second = outside.serve(Stdio::null());
+    let mut second = outside.serve_logged();
     announced(&outside, issue).await;
     send(&second, Signal::SIGTERM);
     let status = tokio::time::timeout(PATIENCE, second.wait()).await.expect("it stops");

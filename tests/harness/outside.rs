@@ -1,8 +1,10 @@
 //! The bot as it runs in earnest: the real `hyla serve`, a process that can be killed, beside a fake forge and a recording
 //! in the model's place. Its clock is the machine's.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use bot::forge::Permission;
@@ -22,6 +24,9 @@ use crate::model::{ModelServer, PATIENCE, Recording};
 /// How often something is looked at that nobody tells.
 pub const LOOK: Duration = Duration::from_millis(20);
 
+/// Lines of the service's log that are shown when a test fails.
+const LOG_LINES: usize = 40;
+
 /// A forge with the repository `acme/hours`, `ann` who may write and the bot's user `hyla`, and a configuration for it.
 pub struct Outside {
     /// The forge.
@@ -37,7 +42,7 @@ pub struct Outside {
     /// The folder with configuration and data.
     pub folder: tempfile::TempDir,
     /// Where the service listens.
-    pub address: std::net::SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Outside {
@@ -66,8 +71,7 @@ impl Outside {
         let token = forge.token_for("hyla");
         let model = ModelServer::start(recording).await.expect("loopback has a free port");
         let folder = way();
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = socket.local_addr().expect("it is bound");
+        let address = free_address();
         let text = configuration(folder.path(), &forge, &model.url(), &token);
         let path = folder.path().join("hyla.toml");
         let server = format!("{text}{more}\n[server]\nlisten = \"{address}\"\n");
@@ -145,6 +149,37 @@ impl Outside {
         Sqlite::open(&self.data().join("hyla.db")).await.expect("the store opens")
     }
 
+    /// Waits until no job is due any more.
+    ///
+    /// # Panics
+    /// One still is, for longer than any test should take.
+    pub async fn is_done(&self, when: &str) {
+        let store = self.store().await;
+        let begun = Instant::now();
+        while let Some(due) = store.next_due().await.expect("the store answers") {
+            assert!(begun.elapsed() < PATIENCE, "{when}: a job is due at {due}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What must hold once the service has ended: no process of the agent, which is known by these words, nor of the
+    /// service, no workspace, no lock that is held, and the token nowhere in its data.
+    ///
+    /// # Panics
+    /// It does not hold.
+    pub fn assert_nothing_is_left(&self, words: &str, when: &str) {
+        assert!(!lives(words), "{when}: a process of the agent");
+        assert!(!lives(&self.data().display().to_string()), "{when}: a process about the data");
+        assert_eq!(self.workspaces(), Vec::<PathBuf>::new(), "{when}");
+        for path in files_below(&self.data()) {
+            assert!(!is_held(&path), "{when}: somebody holds {}", path.display());
+            let content = std::fs::read(&path).unwrap_or_default();
+            let token = self.token.as_bytes();
+            let is_there = content.windows(token.len()).any(|window| window == token);
+            assert!(!is_there, "{when}: the token is in {}", path.display());
+        }
+    }
+
     /// What is left of jobs on the disk besides what is kept of them: their workspaces.
     pub fn workspaces(&self) -> Vec<PathBuf> {
         let jobs = std::fs::read_dir(self.data().join("jobs")).into_iter().flatten().flatten();
@@ -158,9 +193,22 @@ impl Drop for Outside {
     #[expect(clippy::print_stderr, reason = "it is read where the test's own output is")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", std::fs::read_to_string(self.log()).unwrap_or_default());
+            let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            // The end of it: whoever runs the tests may keep only the last part of what they print.
+            eprintln!("{}", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"));
         }
     }
+}
+
+/// An address of this machine for a service that is started later, and perhaps again: nothing else gets it in between. A
+/// port of 127.0.0.1 that was free once may belong to any outgoing connection a moment later; this is another address of
+/// the loopback network, one for each process of tests, from which no connection goes out.
+pub fn free_address() -> SocketAddr {
+    static PORTS: AtomicU16 = AtomicU16::new(20_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
+    SocketAddr::from((address, PORTS.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Waits until something holds.
@@ -206,4 +254,10 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+fn is_held(path: &Path) -> bool {
+    let is_lock = path.extension().is_some_and(|extension| extension == "lock");
+    let file = is_lock.then(|| std::fs::File::open(path).expect("it is ours"));
+    file.is_some_and(|file| file.try_lock().is_err())
 }

@@ -1,16 +1,12 @@
 //! Check A: every delivery once, twice, and fifty times at once in any order, the service killed at every named stage and
 //! started again: one run, one comment, one draft, and nothing left.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use bot::job::{Outcome, State};
-use bot::store::Store;
 use nix::sys::signal::Signal;
 use tests::forge::{Delivered, Fault, Matcher};
 use tests::house::demo_recording;
-use tests::model::{PATIENCE, Recording, Turn};
-use tests::outside::{LOOK, Outside, files_below, lives, send, until};
+use tests::model::{Recording, Turn};
+use tests::outside::{Outside, send, until};
 
 const API: &str = "/api/v1/repos/acme/hours";
 
@@ -116,10 +112,10 @@ async fn killed_at(at: &Kill, n_copies: usize, seed: u64) {
     let mut second = outside.serve_logged();
     outside.listens().await;
     sent(&outside, &deliveries, n_copies, seed + 1).await;
-    is_done(&outside, stage).await;
+    outside.is_done(stage).await;
     // Once more, when everything is over.
     sent(&outside, &deliveries, n_copies, seed + 2).await;
-    is_done(&outside, stage).await;
+    outside.is_done(stage).await;
 
     send(&second, Signal::SIGTERM);
     assert!(second.wait().await.expect("it is ours").success(), "{stage}");
@@ -136,7 +132,7 @@ async fn killed_at(at: &Kill, n_copies: usize, seed: u64) {
         .collect();
     assert!(own.len() == 1 && own[0].contains("draft ready"), "{stage}: {own:?}");
     assert_eq!(outside.forge.branches(&outside.repo).len(), 2, "{stage}");
-    nothing_is_left(&outside, &words, stage);
+    outside.assert_nothing_is_left(&words, stage);
     outside.forge.assert_clean();
 }
 
@@ -160,33 +156,4 @@ async fn sent(outside: &Outside, deliveries: &[Delivered], n_copies: usize, seed
     for each in futures_util::future::join_all(sent).await {
         assert_eq!(each.status, Some(202), "{}", each.answer);
     }
-}
-
-/// Waits until no job is due any more.
-async fn is_done(outside: &Outside, stage: &str) {
-    let store = outside.store().await;
-    let begun = Instant::now();
-    while let Some(due) = store.next_due().await.expect("the store answers") {
-        assert!(begun.elapsed() < PATIENCE, "{stage}: a job is due at {due}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-fn nothing_is_left(outside: &Outside, words: &str, stage: &str) {
-    assert!(!lives(words), "{stage}: a process of the agent");
-    assert!(!lives(&outside.data().display().to_string()), "{stage}: a process about the data");
-    assert_eq!(outside.workspaces(), Vec::<PathBuf>::new(), "{stage}");
-    for path in files_below(&outside.data()) {
-        assert!(!is_held(&path), "{stage}: somebody holds {}", path.display());
-        let content = std::fs::read(&path).unwrap_or_default();
-        let token = outside.token.as_bytes();
-        let is_there = content.windows(token.len()).any(|window| window == token);
-        assert!(!is_there, "{stage}: the token is in {}", path.display());
-    }
-}
-
-fn is_held(path: &Path) -> bool {
-    let is_lock = path.extension().is_some_and(|extension| extension == "lock");
-    let file = is_lock.then(|| std::fs::File::open(path).expect("it is ours"));
-    file.is_some_and(|file| file.try_lock().is_err())
 }

@@ -138,6 +138,10 @@ fn watch(
         found.extend(sightings(&canaries, "the service's arguments", &own));
         for child in descendants(pid) {
             let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            // A fork that has not become another program yet: it still is the service, whose environment is its own.
+            if line == own {
+                continue;
+            }
             let shown = String::from_utf8_lossy(&line).replace('\0', " ");
             found.extend(sightings(&canaries, &format!("the arguments `{shown}`"), &line));
             programs.push(shown.split(' ').next().unwrap_or_default().to_owned());

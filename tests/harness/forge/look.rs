@@ -43,6 +43,11 @@ pub struct SeenPull {
 }
 
 impl FakeForge {
+    /// Whether an issue or pull request is open.
+    pub fn is_open(&self, repo: &RepoName, number: u64) -> bool {
+        self.state().repo_mut(repo).issue_mut(number).is_open
+    }
+
     /// The comments of an issue or pull request, oldest first.
     pub fn comments(&self, repo: &RepoName, number: u64) -> Vec<SeenComment> {
         let mut state = self.state();
