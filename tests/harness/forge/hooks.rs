@@ -294,7 +294,13 @@ async fn send(shared: &Shared, mut delivered: Delivered) -> Delivered {
             request.header("Content-Type", "application/x-www-form-urlencoded").body(form)
         }
     };
-    match request.send().await {
+    let again = request.try_clone().expect("the body is in memory");
+    let mut answered = request.send().await;
+    // As the client of real forges does: a connection that was kept from an earlier delivery may be closed by now.
+    if answered.as_ref().is_err_and(|error| error.is_request() && !error.is_timeout()) {
+        answered = again.send().await;
+    }
+    match answered {
         Ok(answer) => {
             delivered.status = Some(answer.status().as_u16());
             delivered.answer = answer.text().await.unwrap_or_default();
