@@ -12,10 +12,15 @@ use bot::forge::gitea::{Gitea, Options};
 use bot::forge::{Error, Forge, NewDraft};
 use bot::job::RepoName;
 use config::ForgeKind;
+use futures_util::StreamExt;
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde_json::Value;
 use tests::forge::{Dialect, signature};
 use tests::house::{House, Setup, WEBHOOK_SECRET};
+use tests::outside::{Outside, send};
+
+use crate::storms::database;
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/forges");
 
@@ -76,19 +81,29 @@ impl Captured {
     }
 }
 
-async fn post(hook: &str, headers: Vec<(String, String)>, payload: Vec<u8>) -> (u16, String) {
-    let http = reqwest::Client::builder().no_proxy().build().expect("it is made");
+/// Posts a webhook. Returns the status and the body of the answer.
+async fn post(
+    http: &reqwest::Client,
+    hook: &str,
+    headers: Vec<(String, String)>,
+    payload: Vec<u8>,
+) -> reqwest::Result<(u16, String)> {
     let mut request = http.post(hook).header("content-type", "application/json").body(payload);
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let answer = request.send().await.expect("the bot answers");
-    (answer.status().as_u16(), answer.text().await.expect("it has a body"))
+    let answer = request.send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+fn client_without_proxy() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().expect("it is made")
 }
 
 #[tokio::test]
 async fn every_captured_webhook_is_kept_and_none_makes_a_job_elsewhere() {
     let Some(captured) = captured() else { return };
+    let http = client_without_proxy();
     for dialect in [Dialect::Gitea127, Dialect::Forgejo15] {
         let house = House::start(Setup { dialect, ..Setup::default() }).await;
         let mut n_kept = 0;
@@ -96,7 +111,8 @@ async fn every_captured_webhook_is_kept_and_none_makes_a_job_elsewhere() {
             let payload = webhook.payload();
             let headers =
                 webhook.headers(&format!("d-{number}"), &signature(WEBHOOK_SECRET, &payload));
-            let (status, body) = post(&house.hook, headers, payload).await;
+            let answer = post(&http, &house.hook, headers, payload).await;
+            let (status, body) = answer.expect("the bot answers");
             // GitHub's headers alone are not those of this forge: there is no delivery to believe.
             let expected =
                 if webhook.forge.starts_with("g") && webhook.forge != "gitea" { 400 } else { 202 };
@@ -114,6 +130,7 @@ async fn every_captured_webhook_is_kept_and_none_makes_a_job_elsewhere() {
 async fn a_github_payload_under_a_giteas_headers_is_read_or_ignored() {
     let Some(captured) = captured() else { return };
     let house = House::usual().await;
+    let http = client_without_proxy();
     for (number, webhook) in captured.iter().enumerate() {
         let payload = webhook.payload();
         let name = webhook.name();
@@ -122,12 +139,74 @@ async fn a_github_payload_under_a_giteas_headers_is_read_or_ignored() {
             ("x-gitea-event".to_owned(), name),
             ("x-gitea-signature".to_owned(), signature(WEBHOOK_SECRET, &payload)),
         ];
-        let (status, body) = post(&house.hook, headers, payload).await;
+        let answer = post(&http, &house.hook, headers, payload).await;
+        let (status, body) = answer.expect("the bot answers");
         assert_eq!(status, 202, "{}: {body}", webhook.path);
     }
     house.work().await;
     assert!(house.jobs().await.is_empty());
     house.assert_clean().await;
+}
+
+/// Each once, twice and fifty times, all at once in any order, and the service killed in between: it is kept once.
+#[tokio::test]
+async fn captured_webhooks_in_any_number_and_order_are_each_kept_once_though_the_service_is_killed()
+{
+    let Some(captured) = captured() else { return };
+    let captured: Vec<Captured> =
+        captured.into_iter().filter(|each| ["gitea", "forgejo"].contains(&&*each.forge)).collect();
+    assert!(captured.len() > 30, "{}", captured.len());
+    let outside = Outside::usual().await;
+    let mut first = outside.serve_logged();
+    outside.listens().await;
+    let hook = format!("http://{}/hooks/main", outside.address);
+    let mut order: Vec<usize> = Vec::new();
+    for number in 0..captured.len() {
+        let n_copies = [1, 2, 50][number % 3];
+        order.extend(std::iter::repeat_n(number, n_copies));
+    }
+    fastrand::Rng::with_seed(7).shuffle(&mut order);
+    let http = client_without_proxy();
+    let posts = |numbers: &[usize]| {
+        let posts = numbers.iter().map(|&number| {
+            let payload = captured[number].payload();
+            let id = format!("d-{number}");
+            let headers = captured[number].headers(&id, &signature(WEBHOOK_SECRET, &payload));
+            post(&http, &hook, headers, payload)
+        });
+        futures_util::stream::iter(posts.collect::<Vec<_>>()).buffer_unordered(100)
+    };
+
+    // Some get no answer: the service dies while they wait for one.
+    let mut answers = posts(&order);
+    let mut n_kept = 0;
+    while let Some(answer) = answers.next().await {
+        let is_kept = answer.is_ok_and(|(status, _)| status == 202);
+        n_kept += usize::from(is_kept);
+        if is_kept && n_kept == order.len() / 2 {
+            send(&first, Signal::SIGKILL);
+        }
+    }
+    assert!(n_kept < order.len(), "none was lost");
+    first.wait().await.expect("it is ours");
+    let mut second = outside.serve_logged();
+    outside.listens().await;
+    let answers: Vec<_> = posts(&order).collect().await;
+    for answer in answers {
+        let (status, body) = answer.expect("the bot answers");
+        assert_eq!(status, 202, "{body}");
+    }
+
+    send(&second, Signal::SIGTERM);
+    assert!(second.wait().await.expect("it is ours").success());
+    let pool = database(&outside.data()).await;
+    let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM deliveries")
+        .fetch_one(&pool)
+        .await
+        .expect("the database answers");
+    assert_eq!(usize::try_from(rows), Ok(captured.len()));
+    assert!(outside.jobs().await.is_empty());
+    outside.forge.assert_clean();
 }
 
 /// One recorded exchange.

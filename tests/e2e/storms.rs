@@ -30,7 +30,7 @@ fn again_and_again() -> Setup {
     setup
 }
 
-async fn database(folder: &std::path::Path) -> SqlitePool {
+pub(crate) async fn database(folder: &std::path::Path) -> SqlitePool {
     let file = folder.join("hyla.db");
     SqlitePool::connect(&format!("sqlite://{}", file.display())).await.expect("it is there")
 }
