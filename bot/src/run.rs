@@ -97,7 +97,7 @@ async fn look(
     let history = place.forge.history(repo, number, &place.settings.label).await?;
     let asked = asked(bot, place, job, desk, &issue, &history.labels).await?;
     may_ask(place, job, &asked).await?;
-    let (own, others) = apart(place, job, ready, history.pulls).await?;
+    let (own, others) = apart(bot, place, job, ready, history.pulls).await?;
     ask::manners(&issue, &asked, &others, place.bots()).map_err(decline)?;
     Ok(Seen { issue, asked, own })
 }
@@ -144,6 +144,7 @@ async fn asked(
 
 /// Sets the job's own pull request apart from those of others.
 async fn apart(
+    bot: &Bot,
     place: &Place,
     job: &Job,
     ready: Option<&Ready>,
@@ -155,7 +156,7 @@ async fn apart(
         let is_here = linked.repo.to_string().eq_ignore_ascii_case(&repo.to_string());
         if let Some(ready) = ready.filter(|_| is_here && n_before < LINKED_READ)
             && let Some(pull) = place.forge.pull(repo, linked.number).await?
-            && pull.head == ready.branch
+            && is_of_our_work(bot, place, job, &pull, ready).await?
         {
             own = Some(pull);
         } else if !(is_here && job.pull == Some(linked.number)) {
@@ -163,6 +164,22 @@ async fn apart(
         }
     }
     Ok((own, others))
+}
+
+/// Whether a pull request, whoever opened it, asks for a merge of what the job has pushed: a name alone says nothing, because
+/// anybody may call a branch so.
+async fn is_of_our_work(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    pull: &Pull,
+    ready: &Ready,
+) -> Result<bool, Verdict> {
+    if !pull.is_from_here || pull.head != ready.branch {
+        return Ok(false);
+    }
+    Ok(pull.head_commit.as_ref() == Some(&ready.commit)
+        || has_grown(bot, place, job, ready).await?)
 }
 
 /// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.

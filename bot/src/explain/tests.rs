@@ -68,6 +68,7 @@ fn drafted() -> History {
         is_merged: false,
         title: "WIP: x".into(),
         head: "hyla/issue-7-1".into(),
+        is_from_here: true,
         head_commit: None,
     };
     let own = crate::job::CommitId("1".repeat(40));
