@@ -77,7 +77,13 @@ impl webhooks::Inbox for Inbox {
 /// Decides what a delivery of one of these forges asks for.
 pub fn decide(forges: &BTreeMap<String, config::Forge>, forge: &str, event: Event) -> Decision {
     let settings = forges.get(forge);
-    let subject = |(repo, issue)| Subject { forge: forge.to_owned(), repo, issue };
+    let subject = |(repo, issue)| {
+        let subject = Subject { forge: forge.to_owned(), repo, issue };
+        match settings {
+            Some(settings) => subject.as_allowed(settings),
+            None => subject,
+        }
+    };
     let ((repo, issue), cause, seen) = match event {
         Event::Other { about, reason } => {
             return Decision { look: Err(reason), about: about.map(subject), sighting: None };

@@ -352,6 +352,7 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
         let (repo, name) = (&issue.repo, &issue.forge);
         anyhow::bail!("`{repo}` is not worked on; add it to `forge.{name}.repositories`")
     }
+    let issue = issue.as_allowed(forge);
     let (bot, _secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     let now = bot.clock.now();
