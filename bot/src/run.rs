@@ -131,8 +131,8 @@ async fn asked(
         Look::Asked(asked) => (asked, None),
     };
     let key = job::key(&job.subject, &asked.ask);
-    let asked_by = asked.by.as_ref().map(|by| by.login.as_str());
-    match bot.store.identify(desk.lease, &key, asked_by, bot.clock.now()).await? {
+    let asked_by = asked.by.as_ref().map(|by| bot.redactor.redact(&by.login));
+    match bot.store.identify(desk.lease, &key, asked_by.as_deref(), bot.clock.now()).await? {
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
@@ -236,7 +236,8 @@ async fn freeze(
     if let Some(words) = &job.input {
         return Ok(words.clone());
     }
-    if !input::is_as_labelled(&seen.issue, &bot.store.sightings(job.id).await?) {
+    let sightings = bot.store.sightings(job.id).await?;
+    if !input::is_as_labelled(&seen.issue, &sightings, &bot.redactor) {
         return Err(refuse(Rule::IssueChanged, "its words differ from those of the delivery"));
     }
     let (repo, forge) = (&job.subject.repo, place.forge.as_ref());
@@ -299,6 +300,8 @@ async fn prepare(
     let mirror = &made.base.mirror;
     let commit = publish::commit(mirror, &made.patch, &message, &author, bot.clock.now()).await?;
     publish::keep(mirror, job.id, &commit).await?;
+    // Before it is cut.
+    let base_branch = bot.redactor.redact(&made.base.branch);
     let draft = Draft {
         issue: job.subject.issue,
         changes: &made.patch.changes,
@@ -307,7 +310,7 @@ async fn prepare(
         words: &made.worked.ended.final_text,
         session: &made.worked.summary(bot.workshop.model.name()),
         asked_by: desk.asker(),
-        base_branch: &made.base.branch,
+        base_branch: &base_branch,
         base: &made.base.commit,
         digest: &task.digest,
     };

@@ -110,6 +110,12 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
+    /// What was run, as people are told.
+    pub(crate) fn commands(&mut self) -> impl Iterator<Item = &mut String> {
+        let commands = self.command.iter_mut();
+        commands.flat_map(|own| [&mut own.command].into_iter().chain(&mut own.setup))
+    }
+
     /// The output of each run.
     pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut String> {
         self.runs.iter_mut().filter_map(|run| match &mut run.outcome {
