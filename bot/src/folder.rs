@@ -1,4 +1,5 @@
-//! A job's own folder: what stays (transcript, patch, output of the tests) and what goes when the job stops (workspaces).
+//! A job's own folder: what stays (transcript, patch, output of the tests) and what goes when the job stops (workspaces, and
+//! what they are made from).
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -43,7 +44,7 @@ impl Folder {
         file.write_all(text.as_bytes())
     }
 
-    /// Removes every workspace in it; what is kept stays.
+    /// Removes every workspace in it and what they are made from; what is kept stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -82,10 +83,14 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         }
-        match std::fs::remove_dir(self.runs()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
+        // Only the bot writes into the stock.
+        for removed in [std::fs::remove_dir_all(self.stock()), std::fs::remove_dir(self.runs())] {
+            match removed {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
+        Ok(())
     }
 
     /// Where the agent works.
@@ -96,6 +101,11 @@ impl Folder {
     /// Where the bot's own test runs have their workspaces.
     pub fn runs(&self) -> PathBuf {
         self.root.join("runs")
+    }
+
+    /// What its workspaces are made from, for the service alone.
+    pub fn stock(&self) -> PathBuf {
+        self.root.join("stock")
     }
 
     /// The record of the session.
