@@ -153,3 +153,21 @@ fn way_mode(owner: Owner) -> u32 {
         Owner::Sandbox { .. } => 0o755,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Folder;
+    use crate::workspace::Owner;
+
+    #[tokio::test]
+    async fn clearing_takes_the_stock_and_keeps_the_record() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = Folder::new(data.path().join("7"), Owner::Service).make().await.unwrap();
+        Folder::keep(&folder.transcript(), "{}\n").unwrap();
+        std::fs::create_dir_all(folder.stock().join("half.new")).unwrap();
+        folder.clear().await.unwrap();
+        assert!(!folder.stock().exists() && !folder.runs().exists());
+        assert!(folder.transcript().exists());
+        folder.clear().await.unwrap();
+    }
+}
