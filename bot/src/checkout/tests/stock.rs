@@ -185,6 +185,7 @@ async fn what_a_crash_left_of_a_stock_does_not_matter() {
     let root = workspace(&world, &stock, &base.commit.0, "resumed").await;
     assert_eq!(std::fs::read(root.join("a.txt")).unwrap(), b"two\n");
     assert_eq!(objects(&root), needs(base.mirror.path(), &base.commit.0));
+    assert_eq!(packs(&root.join(".git")).len(), 2, "one pack and its index");
     git(&root, &["fsck", "--strict", "--full"]);
     let names = [&base.commit, &earlier.commit].map(|commit| folder.join(format!("{commit}.git")));
     assert_eq!(files_in(&folder).into_iter().collect::<BTreeSet<_>>(), names.into());
