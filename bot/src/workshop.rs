@@ -134,8 +134,8 @@ impl Workshop {
     ) -> Result<Worked, Error> {
         // Before a session is spent on a workspace that something else may write.
         self.sandbox.quiet().await?;
-        let workspace =
-            base.mirror.workspace(&base.commit, &folder.workspace(), self.owner).await?;
+        let stock = base.stock(folder.stock());
+        let workspace = stock.workspace(&base.commit, &folder.workspace(), self.owner).await?;
         let workspace = Arc::new(workspace);
         let path = folder.transcript();
         let disk = |source| Error::Disk { path: path.clone(), source };
@@ -255,8 +255,8 @@ impl Workshop {
         };
         let sandbox = self.sandbox.as_ref();
         let command = command.as_ref();
-        let mut evidence =
-            evidence::gather(sandbox, &base.mirror, patch, command, &options).await?;
+        let stock = base.stock(folder.stock());
+        let mut evidence = evidence::gather(sandbox, &stock, patch, command, &options).await?;
         // Before the words about it are cut.
         for command in evidence.commands() {
             *command = self.redactor.redact(command);
