@@ -40,8 +40,8 @@ fn settle() -> Result<(), git2::Error> {
         git2::opts::set_server_connect_timeout_in_milliseconds(CONNECT_TIMEOUT_MS)?;
         git2::opts::set_server_timeout_in_milliseconds(SILENCE_TIMEOUT_MS)?;
     }
-    // Otherwise libgit2 hashes each object anew whenever it reads it, which took a third of a job's time outside of the
-    // model and the tests. Objects are hashed where they come in: a fetched pack by libgit2's indexer, what the bot stores
+    // Otherwise libgit2 hashes each object anew whenever it reads it: a fifth of all samples in a profile of the benchmark
+    // `job_overhead`, and the largest part of making a workspace. Objects are hashed where they come in: a fetched pack by libgit2's indexer, what the bot stores
     // when it is stored, and what is copied from another repository by `provide::pack`. After that only the disk can change
     // them, and zlib's checksum, which is always compared, tells. Git itself does the same.
     git2::opts::strict_hash_verification(false);
