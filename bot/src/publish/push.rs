@@ -72,8 +72,10 @@ fn push_blocking(
         Some((_, Some(status))) => {
             // An earlier push of the bot's, of which nobody waits for the answer any more, may have come first.
             drop(connected);
+            let later = Conversation::new(remote).map_err(named)?;
+            let failed = |source| named(later.name(source));
             let again = anonymous
-                .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+                .connect_auth(Direction::Push, Some(later.callbacks()), None)
                 .map_err(failed)?;
             if let Some(there) = there(again.list().map_err(failed)?, &name, commit) {
                 return there;
