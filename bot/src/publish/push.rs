@@ -71,13 +71,7 @@ fn push_blocking(
         Some((_, None)) => Ok(Pushed::Made),
         Some((_, Some(status))) => {
             // An earlier push of the bot's, of which nobody waits for the answer any more, may have come first.
-            drop(connected);
-            let later = Conversation::new(remote).map_err(named)?;
-            let failed = |source| named(later.name(source));
-            let again = anonymous
-                .connect_auth(Direction::Push, Some(later.callbacks()), None)
-                .map_err(failed)?;
-            if let Some(there) = there(again.list().map_err(failed)?, &name, commit) {
+            if let Some(there) = looked_again(mirror, commit, branch, remote)? {
                 return there;
             }
             let words = format!("{status} {}", conversation.words());
@@ -85,6 +79,24 @@ fn push_blocking(
         }
         None => Err(Error::Unconfirmed { branch: branch.to_owned() }),
     }
+}
+
+/// What stands in the place of a branch, asked over a connection of its own.
+fn looked_again(
+    mirror: &Repository,
+    commit: &CommitId,
+    branch: &str,
+    remote: &Remote,
+) -> Result<Option<Result<Pushed, Error>>, Error> {
+    let named = |source| Error::Remote { branch: branch.to_owned(), source };
+    let conversation = Conversation::new(remote).map_err(named)?;
+    let failed = |source| named(conversation.name(source));
+    let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
+    let connected = anonymous
+        .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+        .map_err(failed)?;
+    let heads = connected.list().map_err(failed)?;
+    Ok(there(heads, &format!("{HEADS}{branch}"), commit))
 }
 
 /// What stands in the place of a branch, if anything does.
