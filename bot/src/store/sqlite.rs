@@ -238,8 +238,8 @@ impl Store for Sqlite {
             "UPDATE jobs SET state_json = ?, updated_at = ?, waiting_since = iif(?, NULL, waiting_since)
              WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
-        // Whoever works has an answer of the forge; only what is ready is published without one.
-        let is_answered = stage != Stage::Publish;
+        // A session starts once the forge has let the bot read, speak and fetch: its outage, if there was one, is over.
+        let is_answered = stage == Stage::Session;
         let query = query.bind(json(&State::Running { stage })).bind(micros(now)).bind(is_answered);
         self.change(lease, "note a stage", query, &Step::Entered { stage }, now).await
     }
