@@ -141,6 +141,7 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
     match error {
         model::Error::Unreachable { .. }
         | model::Error::Silent { .. }
+        | model::Error::Slow { .. }
         | model::Error::Busy { .. } => (Failure::ModelDown, true),
         // The server may have been stopped in the middle of its answer.
         model::Error::Answer { .. } => (Failure::ModelAnswer, true),

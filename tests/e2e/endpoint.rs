@@ -30,16 +30,23 @@ fn settings(server: &ModelServer) -> config::Model {
         endpoint: server.url().parse().unwrap(),
         name: MODEL.into(),
         idle_timeout: Duration::from_millis(300),
-        turn_timeout: Duration::from_secs(20),
         attempts: 2,
         ..config::Model::default()
     }
 }
 
 async fn turn(turns: Vec<Turn>) -> (Result<Reply, Error>, ModelServer, Vec<Piece>) {
+    turn_within(Duration::from_secs(20), turns).await
+}
+
+async fn turn_within(
+    turn_timeout: Duration,
+    turns: Vec<Turn>,
+) -> (Result<Reply, Error>, ModelServer, Vec<Piece>) {
     let server = ModelServer::start(Recording { turns, ..Recording::default() }).await.unwrap();
     let key = "key-123456".into();
-    let endpoint = Endpoint::new(settings(&server), Some(&key)).unwrap();
+    let settings = config::Model { turn_timeout, ..settings(&server) };
+    let endpoint = Endpoint::new(settings, Some(&key)).unwrap();
     let mut pieces = Vec::new();
     let reply = endpoint.turn(&request(), &mut |piece| pieces.push(piece)).await;
     (reply, server, pieces)
@@ -126,8 +133,11 @@ async fn every_bad_answer_has_its_own_name() {
     assert!(matches!(reply, Err(Error::Answer { .. })), "{reply:?}");
     let (reply, ..) = turn(vec![fault(Fault::Hang)]).await;
     assert!(matches!(reply, Err(Error::Silent { .. })), "{reply:?}");
+    // More than one turn may hold.
     let (reply, ..) = turn(vec![fault(Fault::Endless)]).await;
     assert!(matches!(reply, Err(Error::Answer { .. })), "{reply:?}");
+    let (reply, ..) = turn_within(Duration::from_millis(1), vec![fault(Fault::Endless)]).await;
+    assert!(matches!(reply, Err(Error::Slow { .. })), "{reply:?}");
 }
 
 #[tokio::test]

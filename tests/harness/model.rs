@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 /// Pieces of an endless turn before the server gives up by itself.
-const ENDLESS_PIECES: usize = 100_000;
+const ENDLESS_PIECES: usize = 2_000;
 /// Characters of one piece.
 const PIECE_CHARS: usize = 24;
 
@@ -303,7 +303,7 @@ fn n_answers(request: &Value) -> usize {
 
 fn endless() -> Response {
     let piece = event(
-        &json!({ "choices": [{ "index": 0, "delta": { "content": "and then ".repeat(20) } }] }),
+        &json!({ "choices": [{ "index": 0, "delta": { "content": "and then ".repeat(2000) } }] }),
     );
     let pieces = futures_util::stream::iter(
         (0..ENDLESS_PIECES).map(move |_| Ok::<_, Infallible>(piece.clone())),

@@ -265,7 +265,7 @@ impl Model for Endpoint {
             self.read(response, &known, pieces).await
         };
         let limit = self.settings.turn_timeout;
-        let late = |_| Error::Silent { endpoint: self.base.clone(), silent: limit };
+        let late = |_| Error::Slow { endpoint: self.base.clone(), limit };
         tokio::time::timeout(limit, turn).await.map_err(late)?
     }
 

@@ -25,12 +25,16 @@ impl Events {
         if self.n_bytes > TURN_BYTES {
             return Err(format!("it is longer than {TURN_BYTES} bytes"));
         }
+        // What is already there has no line's end.
+        let mut from = self.buffer.len();
         self.buffer.extend_from_slice(bytes);
         let mut events = Vec::new();
         let mut start = 0;
-        while let Some(length) = self.buffer[start..].iter().position(|&byte| byte == b'\n') {
-            let line = String::from_utf8_lossy(&self.buffer[start..start + length]).into_owned();
-            start += length + 1;
+        while let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') {
+            let end = from + length;
+            let line = String::from_utf8_lossy(&self.buffer[start..end]).into_owned();
+            start = end + 1;
+            from = start;
             self.line(line.trim_end_matches('\r'), &mut events);
         }
         self.buffer.drain(..start);

@@ -88,6 +88,14 @@ pub enum Error {
         /// How long the bot waited.
         silent: Duration,
     },
+    /// The server was still at one turn when its time was over.
+    #[error("the model's server at `{endpoint}` was not done with one turn after {}", humantime::format_duration(*.limit))]
+    Slow {
+        /// The server's address.
+        endpoint: String,
+        /// How long a turn may take.
+        limit: Duration,
+    },
     /// The server kept answering 429 or 5xx.
     #[error(
         "the model's server at `{endpoint}` answered {status} after {}: {message}",
@@ -174,6 +182,9 @@ impl Error {
             }
             Self::Unreachable { .. } | Self::Silent { .. } => {
                 "start the model's server, or name another with --endpoint"
+            }
+            Self::Slow { .. } => {
+                "give a turn more time in `model.turn_timeout`, or look at what the server does"
             }
             Self::Busy { .. } => "the server's own log says why; ask again once it is well",
             Self::ContextFull { .. } => "give the model a larger context",
