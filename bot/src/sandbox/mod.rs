@@ -6,6 +6,7 @@
 mod arguments;
 mod bubblewrap;
 mod capture;
+mod cgroup;
 pub mod child;
 mod doctor;
 mod lifecycle;
@@ -80,6 +81,8 @@ pub enum End {
     TimedOut,
     /// It filled the workspace beyond its limit.
     DiskFull,
+    /// It used up the memory that it may have.
+    OutOfMemory,
 }
 
 /// A captured stream.
