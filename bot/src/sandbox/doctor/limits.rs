@@ -8,7 +8,7 @@ use super::super::{Check, End, Options, Report, SetupError, Verdict};
 use super::{Canaries, PATIENCE, Said, command};
 
 /// The sentence that hands the service its groups.
-pub(in crate::sandbox) const DELEGATE: &str = "hand the service its control group: `Delegate=yes` in its systemd unit, for this command as the README says; or lower `sandbox.require`";
+pub(in crate::sandbox) const DELEGATE: &str = "with cgroup v2, hand the service its control group: `Delegate=yes` in its systemd unit, and for other commands as the README says; to do without, set `sandbox.require`";
 /// Memory of the command that takes twice as much; far more than a shell needs.
 const FEW_BYTES: u64 = 64 << 20;
 const GREEDY: &str = "head -c 134217728 /dev/zero | tail >/dev/null";
