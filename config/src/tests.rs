@@ -41,10 +41,6 @@ fn an_error_names_file_key_and_reason() {
         ("[session]\nturn_tokens = 131072", "`session.turn_tokens`", "context_tokens"),
         ("[session]\ntop_p = 0.0", "`session.top_p`", "above 0"),
         ("[sandbox]\nram_bytes = 1000000", "`sandbox", "unknown field `ram_bytes`"),
-        ("[sandbox]\nmemory_bytes = 1000000", "`sandbox.memory_bytes`", "no command starts"),
-        ("[sandbox]\ncpus = 0.01", "`sandbox.cpus`", "from 0.1"),
-        ("[sandbox]\nrequire = [\"cpus\"]", "`sandbox.require`", "`sandbox.cpus` is 0"),
-        ("[sandbox]\nrequire = [\"disk\"]", "`sandbox.require", "unknown variant `disk`"),
         ("[sandbox]\nuid = 0", "`sandbox.uid`", "root"),
         ("[sandbox]\nread_only = [\"/var/lib/hyla/x\"]", "`sandbox.read_only`", "own data"),
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
@@ -278,6 +274,20 @@ fn fields(printed: &str) -> BTreeSet<String> {
     }
     fields.remove("forges");
     fields
+}
+
+#[test]
+fn a_limit_that_cannot_be_meant_is_refused() {
+    for (line, key, reason) in [
+        ("memory_bytes = 1000000", "`sandbox.memory_bytes`", "no command starts"),
+        ("cpus = 0.01", "`sandbox.cpus`", "from 0.1"),
+        ("workspace_files = 1", "`sandbox.workspace_files`", "at least 100"),
+        ("require = [\"cpus\"]", "`sandbox.require`", "`sandbox.cpus` is 0"),
+        ("require = [\"disk\"]", "`sandbox.require", "unknown variant `disk`"),
+    ] {
+        let error = error(&format!("[sandbox]\n{line}"));
+        assert!(error.contains(key) && error.contains(reason), "{line:?} gave {error:?}");
+    }
 }
 
 #[test]

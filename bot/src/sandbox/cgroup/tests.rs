@@ -19,7 +19,8 @@ fn the_own_group_is_found_wherever_it_is_mounted() {
          4 1 0:4 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
     let service = "0::/system.slice/hyla.service\n";
     let boxed = "9:name=systemd:/\n4:memory:/box/one\n3:cpu,cpuacct:/\n1:freezer:/\n0::/\n";
-    let cases: [(&str, &str, &[(&str, &[Controller])]); 5] = [
+    type Own<'a> = (&'a str, &'a [Controller]);
+    let cases: [(&str, &str, &[Own<'_>]); 5] = [
         (service, two, &[("/sys/fs/cgroup/system.slice/hyla.service", &[])]),
         ("0::/\n", two, &[("/sys/fs/cgroup", &[])]),
         ("0::/../other\n", two, &[]),
@@ -187,7 +188,6 @@ fn a_number_is_read_by_its_whole_word() {
 }
 
 /// The hierarchies of this machine in which this process may make groups. The test says what it lacks.
-#[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
 fn usable() -> Vec<Hierarchy> {
     let read = |path| fs::read_to_string(path).unwrap();
     let found = hierarchies(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
