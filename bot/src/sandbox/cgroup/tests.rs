@@ -211,7 +211,8 @@ fn what_an_earlier_run_left_is_ended_and_removed_and_what_is_in_use_stays() {
         let left = base.join("hyla-0-0");
         fs::create_dir_all(left.join("3")).unwrap();
         let mut sleeper = Command::new("sleep");
-        let mut sleeper = sleeper.arg("4714").stdin(Stdio::null()).spawn().unwrap();
+        sleeper.arg("4714").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut sleeper = sleeper.spawn().unwrap();
         fs::write(left.join("3").join(MEMBERS), sleeper.id().to_string()).unwrap();
 
         let next = Folder::make(&hierarchy).unwrap();
