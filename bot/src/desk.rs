@@ -155,9 +155,15 @@ pub(crate) async fn close(bot: &Bot, job: &Job, lease: &Lease, verdict: Verdict)
 async fn tell(bot: &Bot, lease: &Lease, verdict: Verdict) -> Result<Verdict, Verdict> {
     let Some(row) = bot.store.job(lease.job).await? else { return Ok(verdict) };
     let job = row.job;
-    if let (Verdict::Ended(_), None) = (&verdict, &job.key) {
+    if let (Verdict::Ended(end), None) = (&verdict, &job.key) {
         // Nobody knows of it yet, so there is no place to say how it ended.
-        return Err(verdict);
+        return match end.outcome {
+            // There will be none either; should the issue come back, a sweep finds it.
+            Outcome::Failed(Failure::ForgeMissing) => {
+                Ok(Verdict::Dropped { why: end.operator.clone() })
+            }
+            _ => Err(verdict),
+        };
     }
     let place = bot.place(&job).await?;
     let mut desk = Desk::new(bot, &place, &job, lease);

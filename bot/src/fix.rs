@@ -84,6 +84,7 @@ pub async fn prepare(workshop: &Workshop, options: &Options) -> anyhow::Result<P
     let digest = input.digest(&base.commit);
     if local.has_uncommitted_changes {
         tell(
+            workshop,
             "note: the folder has uncommitted changes; the work starts from the last commit and does not see them\n",
         );
     }
@@ -122,7 +123,7 @@ async fn attempt(
     now: DateTime<Utc>,
 ) -> anyhow::Result<Outcome> {
     let Prepared { task, base, .. } = prepared;
-    let mut watch = |record: &Record| tell(&record.to_string());
+    let mut watch = |record: &Record| tell(workshop, &record.to_string());
     let worked = workshop.session(task, base, folder, &mut watch).await;
     let kept = keep(&folder.transcript(), options.transcript.as_deref());
     let worked = worked.map_err(told)?;
@@ -162,7 +163,7 @@ async fn deliver(
         say(&format!("\nThe gate refuses this patch by rule `{rule}`: {refusal}\n"))?;
         return Ok(Outcome::Refused);
     }
-    tell("── running the tests ──\n");
+    tell(workshop, "── running the tests ──\n");
     let evidence = workshop.evidence(task, base, &patch, folder).await?;
     say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
     if let Some(branch) = &options.write {
@@ -267,8 +268,8 @@ fn print(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
-fn tell(text: &str) {
-    let text = reply::lines(text);
+fn tell(workshop: &Workshop, text: &str) {
+    let text = reply::lines(&workshop.redactor.redact(text));
     // A closed terminal is no reason to stop the work.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,4 +1,5 @@
-//! A job's own folder: what stays (transcript, patch, output of the tests) and what goes when the job stops (workspaces).
+//! A job's own folder: what stays (transcript, patch, output of the tests) and what goes when the job stops (workspaces, and
+//! what they are made from).
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -43,7 +44,7 @@ impl Folder {
         file.write_all(text.as_bytes())
     }
 
-    /// Removes every workspace in it; what is kept stays.
+    /// Removes every workspace in it and what they are made from; what is kept stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -82,10 +83,14 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         }
-        match std::fs::remove_dir(self.runs()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
+        // Only the bot writes into the stock.
+        for removed in [std::fs::remove_dir_all(self.stock()), std::fs::remove_dir(self.runs())] {
+            match removed {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
+        Ok(())
     }
 
     /// Where the agent works.
@@ -96,6 +101,11 @@ impl Folder {
     /// Where the bot's own test runs have their workspaces.
     pub fn runs(&self) -> PathBuf {
         self.root.join("runs")
+    }
+
+    /// What its workspaces are made from, for the service alone.
+    pub fn stock(&self) -> PathBuf {
+        self.root.join("stock")
     }
 
     /// The record of the session.
@@ -141,5 +151,23 @@ fn way_mode(owner: Owner) -> u32 {
     match owner {
         Owner::Service => 0o700,
         Owner::Sandbox { .. } => 0o755,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folder;
+    use crate::workspace::Owner;
+
+    #[tokio::test]
+    async fn clearing_takes_the_stock_and_keeps_the_record() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = Folder::new(data.path().join("7"), Owner::Service).make().await.unwrap();
+        Folder::keep(&folder.transcript(), "{}\n").unwrap();
+        std::fs::create_dir_all(folder.stock().join("half.new")).unwrap();
+        folder.clear().await.unwrap();
+        assert!(!folder.stock().exists() && !folder.runs().exists());
+        assert!(folder.transcript().exists());
+        folder.clear().await.unwrap();
     }
 }

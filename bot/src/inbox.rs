@@ -12,6 +12,7 @@ use webhooks::{Accepted, Cause, Delivery, Event, InboxError};
 use crate::clock::{Clock, later};
 use crate::input;
 use crate::job::Subject;
+use crate::redact::Redactor;
 use crate::store::{Kept, NewDelivery, Sighting, Store};
 
 /// The door between the webhooks and the store.
@@ -26,6 +27,8 @@ pub struct Inbox {
     pub settle: std::time::Duration,
     /// Told when there is something to claim.
     pub wake: Arc<Notify>,
+    /// Takes the secrets out of what is kept: people may have published one.
+    pub redactor: Redactor,
 }
 
 /// What a delivery asks for, decided from its own words and the configuration alone.
@@ -43,7 +46,8 @@ pub struct Decision {
 impl webhooks::Inbox for Inbox {
     async fn accept(&self, delivery: Delivery, event: Event) -> Result<Accepted, InboxError> {
         let now = self.clock.now();
-        let Decision { look, about, sighting } = decide(&self.forges, &delivery.forge, event);
+        let Decision { look, about, sighting } =
+            decide(&self.forges, &delivery.forge, event, &self.redactor);
         let (subject, note) = match look {
             Ok(subject) => (Some(subject), None),
             Err(why) => (None, Some(why.to_owned())),
@@ -52,7 +56,7 @@ impl webhooks::Inbox for Inbox {
             forge: delivery.forge,
             id: delivery.id,
             event: delivery.event,
-            payload: delivery.payload,
+            payload: self.without_secrets(delivery.payload),
             subject,
             about,
             due: later(now, self.settle),
@@ -74,10 +78,31 @@ impl webhooks::Inbox for Inbox {
     }
 }
 
+impl Inbox {
+    /// A verified payload as it is kept. It is JSON before and after, and JSON is text.
+    fn without_secrets(&self, payload: Vec<u8>) -> Vec<u8> {
+        match String::from_utf8(payload) {
+            Ok(text) => self.redactor.redact(&text).into_bytes(),
+            Err(other) => other.into_bytes(),
+        }
+    }
+}
+
 /// Decides what a delivery of one of these forges asks for.
-pub fn decide(forges: &BTreeMap<String, config::Forge>, forge: &str, event: Event) -> Decision {
+pub fn decide(
+    forges: &BTreeMap<String, config::Forge>,
+    forge: &str,
+    event: Event,
+    redactor: &Redactor,
+) -> Decision {
     let settings = forges.get(forge);
-    let subject = |(repo, issue)| Subject { forge: forge.to_owned(), repo, issue };
+    let subject = |(repo, issue)| {
+        let subject = Subject { forge: forge.to_owned(), repo, issue };
+        match settings {
+            Some(settings) => subject.as_allowed(settings),
+            None => subject,
+        }
+    };
     let ((repo, issue), cause, seen) = match event {
         Event::Other { about, reason } => {
             return Decision { look: Err(reason), about: about.map(subject), sighting: None };
@@ -87,7 +112,7 @@ pub fn decide(forges: &BTreeMap<String, config::Forge>, forge: &str, event: Even
     let is_allowed = settings.is_some_and(|settings| settings.allows(&repo.to_string()));
     let sighting = settings.zip(seen).map(|(settings, seen)| Sighting {
         has_label: seen.labels.contains(&settings.label),
-        words: input::digest_of_words(&seen.title, &seen.body),
+        words: input::digest_of_words(&seen.title, &seen.body, redactor),
     });
     let subject = subject((repo, issue));
     let look = match cause {

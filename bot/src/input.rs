@@ -41,7 +41,7 @@ impl Input {
     pub fn new(issue: &Issue, comments: &[Comment], redactor: &Redactor) -> Self {
         let comments = comments.iter().map(|comment| {
             let words = redactor.redact(&words::shown(&comment.body));
-            (comment.author.login.clone(), cut(&words))
+            (redactor.redact(&comment.author.login), cut(&words))
         });
         Self { comments: comments.collect(), ..Self::of(&issue.title, &issue.body, redactor) }
     }
@@ -100,9 +100,9 @@ impl Input {
     }
 }
 
-/// SHA-256 of an issue's own words, as hex.
-pub fn digest_of_words(title: &str, body: &str) -> String {
-    digest(&[title, body])
+/// SHA-256 of an issue's own words without the bot's secrets, as hex: a delivery is kept without them.
+pub fn digest_of_words(title: &str, body: &str, redactor: &Redactor) -> String {
+    digest(&[&redactor.redact(title), &redactor.redact(body)])
 }
 
 /// SHA-256 over each part behind the number of its bytes, as hex: no two lists of parts have the same bytes.
@@ -117,8 +117,8 @@ pub(crate) fn digest(parts: &[&str]) -> String {
 
 /// Whether an issue reads as it did when the label was put on, as far as deliveries saw it then. Before a delivery that
 /// did not see the label, another text may have been asked for.
-pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting]) -> bool {
-    let words = digest_of_words(&issue.title, &issue.body);
+pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting], redactor: &Redactor) -> bool {
+    let words = digest_of_words(&issue.title, &issue.body, redactor);
     sightings.iter().rev().take_while(|seen| seen.has_label).all(|seen| seen.words == words)
 }
 

@@ -48,6 +48,15 @@ pub struct Subject {
     pub issue: u64,
 }
 
+impl Subject {
+    /// The same, with the repository as the allow-list writes it: whoever names it in other letters means the same issue,
+    /// and must not make a second job.
+    pub fn as_allowed(self, settings: &config::Forge) -> Self {
+        let written = settings.allowed(&self.repo.to_string()).and_then(|name| name.parse().ok());
+        Self { repo: written.unwrap_or(self.repo), ..self }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}#{}", self.forge, self.repo, self.issue)

@@ -154,7 +154,10 @@ fn next(row: &Row, now: DateTime<Utc>) -> String {
             };
             row.last_error.as_ref().map_or(what.clone(), |why| format!("{what}, after: {why}"))
         }
-        State::Running { .. } => String::new(),
+        State::Running { .. } => match row.held_until {
+            Some(until) if until < now => "broken off; a worker takes it up again".into(),
+            Some(_) | None => String::new(),
+        },
         State::Ended { end } => match row.job.pull {
             Some(pull) => format!("pull request {pull}: {}", end.next),
             None => format!("{}. {}", end.operator, end.next),
@@ -192,6 +195,10 @@ mod tests {
         let rows = [
             row(12, State::Queued, 120),
             row(3, State::Running { stage: Stage::Session }, 0),
+            Row {
+                held_until: Some(now - chrono::TimeDelta::seconds(1)),
+                ..row(2, State::Running { stage: Stage::Gate }, 0)
+            },
             row(
                 1,
                 State::Ended {
@@ -201,6 +208,6 @@ mod tests {
             ),
         ];
         insta::assert_snapshot!(table(&rows, now, 100));
-        assert_eq!(json(&rows)[2]["state"], "failed(forge_down)");
+        assert_eq!(json(&rows)[3]["state"], "failed(forge_down)");
     }
 }

@@ -12,6 +12,7 @@ use bot::halt::chain;
 use bot::inbox::Inbox;
 use bot::job::{Ask, JobId, Outcome, Subject};
 use bot::model::Settings;
+use bot::redact::Redactor;
 use bot::store::{History, Store, sqlite::Sqlite};
 use bot::telemetry::Reader;
 use bot::waiting::Watched;
@@ -297,6 +298,7 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
             key.read().map_err(|reason| anyhow::anyhow!("cannot use --key-file: {reason}"))?;
         secrets.model = Some(key);
     }
+    let redactor = known(&secrets);
     let mut workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
     let silence = config.model.idle_timeout;
     workshop.model = Arc::new(Watched { model: workshop.model, silence });
@@ -321,7 +323,10 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
         fix::fix(&workshop, &options, prepared, System.now()).await
     };
     let outcome = tokio::select! {
-        outcome = work => outcome?,
+        // The repository's own words may stand in it.
+        outcome = work => outcome.map_err(|error| {
+            anyhow::anyhow!(redactor.redact(&chain(error.as_ref())))
+        })?,
         () = quit() => anyhow::bail!("stopped; nothing was written"),
     };
     Ok(match outcome {
@@ -352,6 +357,7 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
         let (repo, name) = (&issue.repo, &issue.forge);
         anyhow::bail!("`{repo}` is not worked on; add it to `forge.{name}.repositories`")
     }
+    let issue = issue.as_allowed(forge);
     let (bot, _secrets) = open(file).await?;
     prove(bot.workshop.sandbox.as_ref()).await?;
     let now = bot.clock.now();
@@ -386,10 +392,13 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
 async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
     let secrets = config.secrets(file)?;
+    let redactor = known(&secrets);
     let workshop = workshop(&config, &secrets, helper(), Arc::new(System))?;
     let forges = bot::bot::forges(&config, &secrets)?;
     let mut lines = Vec::new();
     let mut show = |line: doctor::Line| {
+        // Forges and servers tell names and versions, and a proxy may repeat what it was sent.
+        let line = doctor::Line { detail: redactor.redact(&line.detail), ..line };
         if !json {
             // Whoever closed the terminal reads the exit code.
             let _ = say(&doctor::text(&line));
@@ -481,6 +490,8 @@ async fn run_replay(
                 forges: config.forges.clone(),
                 settle: config.queue.settle,
                 wake: Arc::default(),
+                // What is kept has been without them since it came.
+                redactor: Redactor::default(),
             };
             Some(replay::act(&inbox, &replayed).await?)
         }
@@ -540,8 +551,16 @@ fn run_transcript(file: &Path, job: i64) -> anyhow::Result<ExitCode> {
 async fn open(file: &Path) -> anyhow::Result<(Arc<Bot>, Secrets)> {
     let config = config::load(file)?;
     let secrets = config.secrets(file)?;
+    known(&secrets);
     let bot = Bot::open(config, &secrets, helper(), Arc::new(System)).await?;
     Ok((Arc::new(bot), secrets))
+}
+
+/// Takes these secrets out of the log from now on; the redactor takes them out of what else is shown.
+fn known(secrets: &Secrets) -> Redactor {
+    let redactor = Redactor::new(&secrets.all());
+    telemetry::redact_with(&redactor);
+    redactor
 }
 
 /// This very binary, which the sandbox starts again: by a name that still holds when an upgrade has replaced the file.

@@ -1,9 +1,10 @@
-//! Takes the bot's own secrets out of any text that leaves: transcripts, comments, bodies, sentences for the operator.
+//! Takes the bot's own secrets out of any text that leaves or is kept: conversations, transcripts, comments, bodies, the
+//! database, the log, sentences for the operator.
 //!
-//! Texts are redacted where they come in, from people in `input`, from the model and from commands in `workshop`: once a
-//! text has been cut or its words have been broken up, half a secret may be left that nothing finds. What leaves is
-//! redacted once more. It knows the secrets' values and their usual disguises. It does not guess what else might be a
-//! secret; the gate does.
+//! Texts are redacted where they come in, from people in `input` and `inbox`, from the model and from commands in
+//! `workshop`: once a text has been cut or its words have been broken up, half a secret may be left that nothing finds.
+//! What leaves is redacted once more. It knows the secrets' values and their usual disguises. It does not guess what else
+//! might be a secret; the gate does.
 
 use std::fmt::Write as _;
 
@@ -83,6 +84,7 @@ fn spellings(secret: &str) -> Vec<String> {
         // What a path or a form keeps differs from library to library.
         percent(secret, "-._~!$&'()*+,;=:@/"),
         json.to_owned(),
+        in_json_for_pages(json),
         hex::encode(secret),
         hex::encode_upper(secret),
     ];
@@ -98,6 +100,11 @@ fn spellings(secret: &str) -> Vec<String> {
         }
     }
     all
+}
+
+/// JSON as Gitea and Forgejo write it: what means something in HTML is escaped too.
+fn in_json_for_pages(json: &str) -> String {
+    json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
 /// The secret with every byte but letters, digits and those of `kept` as a percent sign and two digits.
@@ -188,6 +195,11 @@ mod tests {
             assert!(Redactor::new(&[&odd]).redact(text).contains(MARK), "{text}");
         }
         assert_eq!(redactor.redact("a tok/e\u{200b}n+\"\u{200b}1234 5 b"), "a [secret] b");
+        let tag: Secret = "a&b<c>d1234".into();
+        assert_eq!(
+            Redactor::new(&[&tag]).redact("\"a\\u0026b\\u003cc\\u003ed1234\""),
+            "\"[secret]\""
+        );
         assert_eq!(Redactor::new(&[]).redact("x"), "x");
     }
 

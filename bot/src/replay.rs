@@ -10,6 +10,7 @@ use crate::explain::shown;
 use crate::inbox::{Decision, Inbox, decide};
 use crate::job::{JobId, Subject};
 use crate::jobs::state;
+use crate::redact::Redactor;
 use crate::reply;
 use crate::store::{self, KeptDelivery, Row, Store};
 
@@ -117,7 +118,8 @@ pub async fn plan(
     }
     let event = webhooks::read(&delivery.event, &delivery.payload)
         .map_err(|reason| Error::Unreadable { id: id.to_owned(), reason })?;
-    let Decision { look, about, .. } = decide(forges, &delivery.forge, event.clone());
+    let Decision { look, about, .. } =
+        decide(forges, &delivery.forge, event.clone(), &Redactor::default());
     let jobs = match &about {
         Some(subject) => store.history(subject).await?.jobs,
         None => Vec::new(),

@@ -97,7 +97,7 @@ async fn look(
     let history = place.forge.history(repo, number, &place.settings.label).await?;
     let asked = asked(bot, place, job, desk, &issue, &history.labels).await?;
     may_ask(place, job, &asked).await?;
-    let (own, others) = apart(place, job, ready, history.pulls).await?;
+    let (own, others) = apart(bot, place, job, ready, history.pulls).await?;
     ask::manners(&issue, &asked, &others, place.bots()).map_err(decline)?;
     Ok(Seen { issue, asked, own })
 }
@@ -131,8 +131,8 @@ async fn asked(
         Look::Asked(asked) => (asked, None),
     };
     let key = job::key(&job.subject, &asked.ask);
-    let asked_by = asked.by.as_ref().map(|by| by.login.as_str());
-    match bot.store.identify(desk.lease, &key, asked_by, bot.clock.now()).await? {
+    let asked_by = asked.by.as_ref().map(|by| bot.redactor.redact(&by.login));
+    match bot.store.identify(desk.lease, &key, asked_by.as_deref(), bot.clock.now()).await? {
         Identified::Other(other) => return Err(Verdict::Joined(other)),
         Identified::Mine { ask_number } => desk.identified(key, &asked, ask_number),
     }
@@ -144,6 +144,7 @@ async fn asked(
 
 /// Sets the job's own pull request apart from those of others.
 async fn apart(
+    bot: &Bot,
     place: &Place,
     job: &Job,
     ready: Option<&Ready>,
@@ -155,7 +156,7 @@ async fn apart(
         let is_here = linked.repo.to_string().eq_ignore_ascii_case(&repo.to_string());
         if let Some(ready) = ready.filter(|_| is_here && n_before < LINKED_READ)
             && let Some(pull) = place.forge.pull(repo, linked.number).await?
-            && pull.head == ready.branch
+            && is_of_our_work(bot, place, job, &pull, ready).await?
         {
             own = Some(pull);
         } else if !(is_here && job.pull == Some(linked.number)) {
@@ -163,6 +164,22 @@ async fn apart(
         }
     }
     Ok((own, others))
+}
+
+/// Whether a pull request, whoever opened it, asks for a merge of what the job has pushed: a name alone says nothing, because
+/// anybody may call a branch so.
+async fn is_of_our_work(
+    bot: &Bot,
+    place: &Place,
+    job: &Job,
+    pull: &Pull,
+    ready: &Ready,
+) -> Result<bool, Verdict> {
+    if !pull.is_from_here || pull.head != ready.branch {
+        return Ok(false);
+    }
+    Ok(pull.head_commit.as_ref() == Some(&ready.commit)
+        || has_grown(bot, place, job, ready).await?)
 }
 
 /// Asks the forge whether this person may ask: a right may be taken away while the job runs or waits.
@@ -219,7 +236,8 @@ async fn freeze(
     if let Some(words) = &job.input {
         return Ok(words.clone());
     }
-    if !input::is_as_labelled(&seen.issue, &bot.store.sightings(job.id).await?) {
+    let sightings = bot.store.sightings(job.id).await?;
+    if !input::is_as_labelled(&seen.issue, &sightings, &bot.redactor) {
         return Err(refuse(Rule::IssueChanged, "its words differ from those of the delivery"));
     }
     let (repo, forge) = (&job.subject.repo, place.forge.as_ref());
@@ -282,6 +300,8 @@ async fn prepare(
     let mirror = &made.base.mirror;
     let commit = publish::commit(mirror, &made.patch, &message, &author, bot.clock.now()).await?;
     publish::keep(mirror, job.id, &commit).await?;
+    // Before it is cut.
+    let base_branch = bot.redactor.redact(&made.base.branch);
     let draft = Draft {
         issue: job.subject.issue,
         changes: &made.patch.changes,
@@ -290,7 +310,7 @@ async fn prepare(
         words: &made.worked.ended.final_text,
         session: &made.worked.summary(bot.workshop.model.name()),
         asked_by: desk.asker(),
-        base_branch: &made.base.branch,
+        base_branch: &base_branch,
         base: &made.base.commit,
         digest: &task.digest,
     };

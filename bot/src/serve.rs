@@ -149,6 +149,7 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         forges: bot.config.forges.clone(),
         settle: bot.config.queue.settle,
         wake: Arc::clone(&bot.wake),
+        redactor: bot.redactor.clone(),
     };
     let hooks = bot.config.forges.iter().map(|(name, forge)| {
         let dialect = match forge.kind {

@@ -1,10 +1,17 @@
 //! Log lines on the standard error stream: for people on a terminal and in commands, as JSON for whoever collects a
-//! service's log.
+//! service's log. No line holds a secret that is known by then: names and errors of others stand in many of them, and
+//! libraries write lines too.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::redact::Redactor;
+
+/// The secrets of this process, once they have been read.
+static REDACTOR: OnceLock<Redactor> = OnceLock::new();
 
 /// Libraries that log headers, statements or bodies only when they warn.
 const LIBRARIES: &str = "hyper=warn,reqwest=warn,sqlx=warn,h2=warn,rustls=warn";
@@ -37,7 +44,7 @@ pub fn init(
     let filter = EnvFilter::try_new(format!("{usual},{LIBRARIES}{more}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines)
         .with_span_events(FmtSpan::NONE);
     match reader {
         Reader::Service if std::io::stderr().is_terminal() => lines.compact().init(),
@@ -48,4 +55,28 @@ pub fn init(
         }
     }
     Ok(())
+}
+
+/// From now on, no line holds what this redactor knows. A process reads its secrets once, so only the first counts.
+pub fn redact_with(redactor: &Redactor) {
+    let _ = REDACTOR.set(redactor.clone());
+}
+
+/// The standard error stream, for whole lines: the subscriber writes each with one call.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let text = match REDACTOR.get() {
+            Some(known) => known.redact(&text),
+            None => text.into_owned(),
+        };
+        std::io::stderr().write_all(text.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
 }

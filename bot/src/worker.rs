@@ -236,7 +236,8 @@ impl Worker {
 
     /// One attempt and what is said of it. A panic in either is caught.
     async fn attempt(&self, work: &dyn Work, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-        let is_owed = job.untold.is_some() && job.key.is_some();
+        // A look that could not be told of is a look again.
+        let is_owed = job.untold.is_some();
         let verdict = if job.attempt > self.queue.attempts && !is_owed {
             // Its worker died each time before it could say how the attempt ended.
             let why = "every attempt ended without a word";

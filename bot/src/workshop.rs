@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use config::{RepoFile, Secret};
 
 use crate::checkout::{self, Base};
@@ -19,7 +20,7 @@ use crate::model::Model;
 use crate::patch::{self, Patch};
 use crate::redact::Redactor;
 use crate::sandbox::{Command, End, Sandbox, SetupError};
-use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Transcript};
+use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Tools, Transcript};
 use crate::workspace::{Owner, Workspace};
 
 /// Bytes of `.hyla.toml` at most; a real one has some hundred.
@@ -133,8 +134,8 @@ impl Workshop {
     ) -> Result<Worked, Error> {
         // Before a session is spent on a workspace that something else may write.
         self.sandbox.quiet().await?;
-        let workspace =
-            base.mirror.workspace(&base.commit, &folder.workspace(), self.owner).await?;
+        let stock = base.stock(folder.stock());
+        let workspace = stock.workspace(&base.commit, &folder.workspace(), self.owner).await?;
         let workspace = Arc::new(workspace);
         let path = folder.transcript();
         let disk = |source| Error::Disk { path: path.clone(), source };
@@ -153,7 +154,7 @@ impl Workshop {
         let leaf = Leaf::new(Arc::clone(&workspace), Arc::clone(&self.sandbox), limits);
         let parts = Parts {
             model: self.model.as_ref(),
-            tools: &leaf,
+            tools: &Told { tools: &leaf, redactor: &self.redactor },
             profile: &self.profile,
             clock: self.clock.as_ref(),
         };
@@ -254,8 +255,12 @@ impl Workshop {
         };
         let sandbox = self.sandbox.as_ref();
         let command = command.as_ref();
-        let mut evidence =
-            evidence::gather(sandbox, &base.mirror, patch, command, &options).await?;
+        let stock = base.stock(folder.stock());
+        let mut evidence = evidence::gather(sandbox, &stock, patch, command, &options).await?;
+        // Before the words about it are cut.
+        for command in evidence.commands() {
+            *command = self.redactor.redact(command);
+        }
         for output in evidence.outputs() {
             *output = self.redactor.redact(output);
         }
@@ -264,6 +269,19 @@ impl Workshop {
             Folder::keep(&path, &log).map_err(|source| Error::Disk { path, source })?;
         }
         Ok(evidence)
+    }
+}
+
+/// Tools of which the model is told everything but the bot's secrets: a file of the repository may hold one.
+struct Told<'a> {
+    tools: &'a dyn Tools,
+    redactor: &'a Redactor,
+}
+
+#[async_trait]
+impl Tools for Told<'_> {
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, SetupError> {
+        Ok(self.redactor.redact(&self.tools.call(name, arguments).await?))
     }
 }
 

@@ -47,7 +47,14 @@ pub struct Forge {
 impl Forge {
     /// Whether a repository, written as `owner/name`, is on the allow-list.
     pub fn allows(&self, repository: &str) -> bool {
-        self.repositories.iter().any(|allowed| allowed.eq_ignore_ascii_case(repository))
+        self.allowed(repository).is_some()
+    }
+
+    /// A repository as the allow-list writes it, if it is there. Forges do not tell small from capital letters.
+    pub fn allowed(&self, repository: &str) -> Option<&str> {
+        let found =
+            self.repositories.iter().find(|allowed| allowed.eq_ignore_ascii_case(repository));
+        found.map(String::as_str)
     }
 }
 

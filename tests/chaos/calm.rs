@@ -40,6 +40,7 @@ pub(crate) async fn comes(world: &mut World) {
 /// The end: the service stops, and nothing is left.
 pub(crate) async fn ends(mut world: World) {
     world.stopped().await;
+    assert!(!world.outside.forge.pulls(&world.outside.repo).is_empty(), "not one draft was made");
     world.outside.assert_nothing_is_left(&world.words, "at the end");
     world.outside.forge.assert_clean();
 }
@@ -70,7 +71,13 @@ async fn looks_right(world: &World) {
         assert!(rows.len() <= n_asks, "more jobs than asks. {what}");
         if forge.is_open(repo, issue) && forge.labels(repo, issue).iter().any(|each| each == "hyla")
         {
-            assert!(!rows.is_empty(), "nobody answered. {what}");
+            let newest = match forge.label_event(repo, issue, "hyla") {
+                Some(event) => format!("@label:{event}"),
+                None => "@opened".to_owned(),
+            };
+            let is_its =
+                |row: &&Row| row.job.key.as_ref().is_some_and(|key| key.ends_with(&newest));
+            assert!(rows.iter().any(is_its), "nobody answered {newest}. {what}");
         }
         drafts_are_right(&rows, issue, &pulls, &what);
         let comments: Vec<String> = forge

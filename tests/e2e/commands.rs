@@ -43,7 +43,7 @@ pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// A copy of the demonstration's repository, with one commit.
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("the temp folder can be written");
     for name in ["README.md", "hours.py", ".gitignore", "tests/test_hours.py"] {
         let target = folder.path().join(name);

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bot::bot::Bot;
 use bot::clock::{Clock, System};
 use bot::job::{Failure, Outcome, Stage, State};
+use bot::reconcile::Memory;
 use bot::serve;
 use bot::worker::Stop;
 use chrono::{DateTime, Utc};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup};
+use tests::story::swept;
 
 /// Works until the job has reached a stage, and then drops the work as a kill would.
 pub(crate) async fn killed_at(house: &House, stage: Stage) {
@@ -277,4 +280,40 @@ async fn a_worker_that_dies_each_time_after_the_draft_is_open_has_done_its_job()
     assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
     assert!(house.status_comments(issue)[0].contains("The draft is ready"));
     house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_look_whose_workers_died_each_time_is_taken_up_again() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.clock.advance(house.bot.config.queue.settle);
+    let queue = &house.bot.config.queue;
+    for _ in 0..queue.attempts {
+        let now = house.clock.now();
+        let until = now + queue.lease;
+        let claimed = house.bot.store.claim("dead", now, until).await;
+        assert!(claimed.expect("the store answers").is_some(), "the job is due again");
+        house.clock.advance(queue.lease + Duration::from_secs(1));
+    }
+    house.work_through_retries().await;
+    assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
+    house.assert_one_of_each(issue, "at the end").await;
+    house.assert_clean().await;
+}
+
+#[tokio::test]
+async fn an_issue_that_is_gone_is_not_asked_for_a_day_long() {
+    let house = House::usual().await;
+    let issue = house.open_issue().await;
+    let read = Matcher::new("GET", "/api/v1/repos/acme/hours/issues/1");
+    house.forge.fault(read, Fault::status(404, "The target couldn't be found."), usize::MAX);
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.work_through_retries().await;
+    assert!(house.jobs().await.is_empty(), "{:?}", house.jobs().await);
+    house.forge.clear_faults();
+    // It was only hidden for a while, and its label is still on.
+    swept(&house, &mut Memory::default()).await;
+    assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
+    house.assert_one_of_each(issue, "at the end").await;
 }

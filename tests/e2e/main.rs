@@ -18,6 +18,7 @@ mod explain;
 mod failures;
 mod gitea_client;
 mod hostile;
+mod letters;
 mod local;
 mod main_job;
 mod outages;

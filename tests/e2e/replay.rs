@@ -12,13 +12,14 @@ use webhooks::Accepted;
 
 use super::commands::hyla;
 
-fn inbox(house: &House) -> Inbox {
+pub(crate) fn inbox(house: &House) -> Inbox {
     Inbox {
         store: std::sync::Arc::clone(&house.bot.store),
         clock: std::sync::Arc::clone(&house.bot.clock),
         forges: house.bot.config.forges.clone(),
         settle: house.bot.config.queue.settle,
         wake: std::sync::Arc::clone(&house.bot.wake),
+        redactor: house.bot.redactor.clone(),
     }
 }
 

@@ -180,10 +180,11 @@ impl Outside {
         }
     }
 
-    /// What is left of jobs on the disk besides what is kept of them: their workspaces.
+    /// What is left of jobs on the disk besides what is kept of them: their workspaces, and what those are made from.
     pub fn workspaces(&self) -> Vec<PathBuf> {
         let jobs = std::fs::read_dir(self.data().join("jobs")).into_iter().flatten().flatten();
-        let inside = jobs.flat_map(|job| ["workspace", "runs"].map(|name| job.path().join(name)));
+        let names = ["workspace", "runs", "stock"];
+        let inside = jobs.flat_map(|job| names.map(|name| job.path().join(name)));
         inside.filter(|path| path.exists()).collect()
     }
 }

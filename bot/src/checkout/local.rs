@@ -6,11 +6,12 @@ use std::path::Path;
 use git2::{ErrorCode, Repository, StatusOptions};
 use sha2::{Digest, Sha256};
 
-use super::{Base, Error, Mirror, Mirrors, blocking, mirror, prepare, provide};
+use super::provide::{Lasting, Limits, copy_history};
+use super::{Base, Error, Mirror, Mirrors, blocking, mirror, prepare};
 use crate::job::CommitId;
 
-/// Commits of history that are copied, the newest ones.
-const HISTORY_COMMITS: usize = 2000;
+/// History that is copied into the mirror: more than a workspace gets of it.
+const HISTORY: Limits = Limits { n_commits: 2000, bytes: 256 << 20 };
 
 /// A local repository as it was found.
 #[derive(Debug, Clone)]
@@ -64,12 +65,12 @@ fn adopt(dir: &Path, mirror: Mirror) -> Result<Local, Error> {
     let ours = mirror::open_or_create(mirror.path())?;
     let kept = mirror::ref_of_branch(&commit.to_string());
     if ours.find_reference(&kept).is_err() {
-        let copied = || {
-            provide::copy_history(&local, commit, mirror.path(), HISTORY_COMMITS)?;
+        copy_history(&local, commit, mirror.path(), HISTORY, Lasting::Yes)?;
+        let name = || {
             let ours = Repository::open_bare(mirror.path())?;
             ours.reference(&kept, commit, true, "adopted").map(drop)
         };
-        copied().map_err(unreadable)?;
+        name().map_err(unreadable)?;
     }
     let has_uncommitted_changes = has_uncommitted_changes(&local).map_err(unreadable)?;
     let base = Base { mirror, branch, commit: CommitId(commit.to_string()) };

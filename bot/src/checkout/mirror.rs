@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 
 use super::{Error, blocking, provide};
 use crate::job::CommitId;
-use crate::workspace::{Owner, Workspace};
 
 /// The bot's own copy of a repository. Nothing that an agent writes is ever in it unless the bot put it there.
 #[derive(Debug, Clone)]
@@ -60,23 +59,6 @@ impl Mirror {
                 .collect())
         })
         .await
-    }
-
-    /// Makes a workspace at `root`, which must not exist, and checks the commit out there, byte for byte. Its `.git` is
-    /// a repository of its own with copies of the objects, the last 500 commits of history, and
-    /// a branch `main` at the commit; it has no remote, no hook and no credential.
-    ///
-    /// # Errors
-    /// The commit cannot be read, its tree cannot be put on a disk safely, or the disk does not take it. Nothing is
-    /// left at `root` then.
-    pub async fn workspace(
-        &self,
-        commit: &CommitId,
-        root: &Path,
-        owner: Owner,
-    ) -> Result<Workspace, Error> {
-        let (mirror, commit, root) = (self.clone(), commit.clone(), root.to_owned());
-        blocking(move || provide::workspace(&mirror.open()?, &commit, &root, owner)).await
     }
 
     /// Opens the mirror, and nothing above or beside it.
@@ -147,7 +129,7 @@ fn clear_leftovers(path: &Path) -> Result<(), Error> {
             let name = name.as_encoded_bytes();
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());
-            } else if name.ends_with(b".lock") || name.starts_with(b"pack_git2_") {
+            } else if name.ends_with(b".lock") || is_growing(name) {
                 leftovers.push(entry.path());
             }
         }
@@ -159,7 +141,12 @@ fn clear_leftovers(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn remove_if_there(path: &Path) -> std::io::Result<()> {
+/// Whether a file is a pack that is received or written: libgit2's, or the bot's own.
+fn is_growing(name: &[u8]) -> bool {
+    name.starts_with(b"pack_git2_") || name.starts_with(provide::GROWING.as_bytes())
+}
+
+pub(super) fn remove_if_there(path: &Path) -> std::io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),

@@ -25,6 +25,7 @@ pub use error::Error;
 pub use local::Local;
 pub use mirror::Mirror;
 pub(crate) use mirror::tree_of;
+pub use provide::Stock;
 pub use remote::RemoteError;
 
 pub(crate) use local::open as open_local;

@@ -5,6 +5,8 @@
 //! modes are exact. The objects are copies in one pack: no hardlink, no alternate, nothing of other branches or jobs.
 
 mod history;
+mod pack;
+mod stock;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,11 +17,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use git2::{
-    Index, IndexEntry, IndexTime, ObjectType, Oid, Repository, RepositoryInitOptions, Tree,
+    Index, IndexEntry, IndexTime, ObjectType, Odb, OdbObject, Oid, Repository,
+    RepositoryInitOptions, Tree,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-pub(super) use history::copy as copy_history;
+pub(super) use history::{Limits, copy as copy_history};
+pub(super) use pack::{GROWING, Lasting};
+pub use stock::Stock;
 
 use super::Error;
 use super::mirror::tree_of;
@@ -27,9 +32,10 @@ use crate::git_name::is_dot_git;
 use crate::job::CommitId;
 use crate::workspace::{Owner, Workspace};
 
-/// Commits of history in a workspace, the newest ones: enough for `git log` and `git blame` on what a fix touches. The
-/// whole history of a large repository would make each workspace as large as the mirror.
-pub(crate) const HISTORY_COMMITS: usize = 500;
+/// History in a workspace: enough for `git log` and `git blame` on what a fix touches. The whole history of a large
+/// repository would make each workspace larger than the mirror. 500 commits of large repositories have some 50 MB of objects;
+/// the bytes are there for histories with large files.
+const HISTORY: Limits = Limits { n_commits: 500, bytes: 128 << 20 };
 
 /// Bytes of file contents in one workspace.
 const TREE_BYTES: u64 = 8 << 30;
@@ -48,7 +54,8 @@ const TREE_DEPTH: usize = 128;
 const ATTRIBUTES: &str = "* -text !eol -filter -ident !working-tree-encoding\n";
 
 /// Makes the workspace, or leaves nothing.
-pub(super) fn workspace(
+fn workspace(
+    stock: &Stock,
     mirror: &Repository,
     commit: &CommitId,
     root: &Path,
@@ -58,7 +65,7 @@ pub(super) fn workspace(
     let workspace = Workspace::create(root, owner)
         .map_err(|source| Error::Disk { path: root.to_owned(), source })?;
     let filled = check_out(mirror, &tree, &workspace)
-        .and_then(|index| make_repository(mirror, commit, root, &index))
+        .and_then(|index| make_repository(stock, mirror, commit, root, &index))
         .and_then(|()| hand_over(&root.join(".git"), owner));
     match filled {
         Ok(()) => Ok(workspace),
@@ -74,6 +81,7 @@ pub(super) fn workspace(
 
 struct Checkout<'r> {
     mirror: &'r Repository,
+    odb: &'r Odb<'r>,
     owner: Owner,
     root: &'r Path,
     path: Vec<u8>,
@@ -88,8 +96,11 @@ fn check_out(
     tree: &Tree<'_>,
     workspace: &Workspace,
 ) -> Result<Vec<IndexEntry>, Error> {
+    let odb =
+        mirror.odb().map_err(|source| Error::Mirror { path: mirror.path().to_owned(), source })?;
     let mut checkout = Checkout {
         mirror,
+        odb: &odb,
         owner: workspace.owner(),
         root: workspace.root(),
         path: Vec::new(),
@@ -102,7 +113,7 @@ fn check_out(
     Ok(checkout.index)
 }
 
-impl Checkout<'_> {
+impl<'r> Checkout<'r> {
     fn folder(&mut self, dir: BorrowedFd<'_>, tree: &Tree<'_>) -> Result<(), Error> {
         self.depth += 1;
         if self.depth > TREE_DEPTH {
@@ -166,7 +177,7 @@ impl Checkout<'_> {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
             let fd = rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::RUSR)?;
             let mut file = File::from(fd);
-            file.write_all(&content)?;
+            file.write_all(content.data())?;
             file.set_permissions(PermissionsExt::from_mode(mode))?;
             own(file.as_fd(), self.owner)?;
             Ok(file)
@@ -176,13 +187,14 @@ impl Checkout<'_> {
     }
 
     fn link(&mut self, dir: BorrowedFd<'_>, name: &OsStr, id: Oid) -> Result<(), Error> {
-        let target = self.content(id)?;
+        let content = self.content(id)?;
+        let target = content.data();
         // 4095 bytes are the most that Linux takes.
         if target.is_empty() || target.len() > 4095 || target.contains(&0) {
             return Err(self.refuse("no symbolic link can have its target"));
         }
         let made = || -> std::io::Result<OwnedFd> {
-            rustix::fs::symlinkat(OsStr::from_bytes(&target), dir, name)?;
+            rustix::fs::symlinkat(OsStr::from_bytes(target), dir, name)?;
             if let Owner::Sandbox { uid, gid } = self.owner {
                 let (uid, gid) = ids(uid, gid);
                 rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -194,9 +206,8 @@ impl Checkout<'_> {
         self.note(link.as_fd(), id, 0o120_000)
     }
 
-    fn content(&mut self, id: Oid) -> Result<Vec<u8>, Error> {
-        let odb = self.mirror.odb().map_err(|e| self.unreadable(e))?;
-        let (size, _kind) = odb.read_header(id).map_err(|e| self.unreadable(e))?;
+    fn content(&mut self, id: Oid) -> Result<OdbObject<'r>, Error> {
+        let (size, _kind) = self.odb.read_header(id).map_err(|e| self.unreadable(e))?;
         let size = size as u64;
         self.bytes += size;
         if size > FILE_BYTES {
@@ -205,8 +216,7 @@ impl Checkout<'_> {
         if self.bytes > TREE_BYTES {
             return Err(Error::TreeTooLarge { limit: "8 GiB in its files" });
         }
-        let blob = self.mirror.find_blob(id).map_err(|e| self.unreadable(e))?;
-        Ok(blob.content().to_vec())
+        self.odb.read(id).map_err(|e| self.unreadable(e))
     }
 
     /// Remembers what git's index needs, so that `git status` in the sandbox need not read every file.
@@ -276,19 +286,21 @@ fn ids(uid: u32, gid: u32) -> (Option<rustix::fs::Uid>, Option<rustix::fs::Gid>)
 /// The disposable repository around the files. It is made as a bare one, because its folder is not yet trusted to be
 /// the bot's own, and becomes an ordinary one by its last setting.
 fn make_repository(
+    stock: &Stock,
     mirror: &Repository,
     commit: &CommitId,
     root: &Path,
     entries: &[IndexEntry],
 ) -> Result<(), Error> {
     let path = root.join(".git");
-    let make = || -> Result<(), git2::Error> {
-        let mut options = RepositoryInitOptions::new();
-        options.bare(true).no_reinit(true).mkdir(true).external_template(false);
-        options.initial_head("main");
-        let repository = Repository::init_opts(&path, &options)?;
-        let id = Oid::from_str(&commit.0)?;
-        history::copy(mirror, id, &path, HISTORY_COMMITS)?;
+    let failed = |source| Error::Mirror { path: path.clone(), source };
+    let mut options = RepositoryInitOptions::new();
+    options.bare(true).no_reinit(true).mkdir(true).external_template(false);
+    options.initial_head("main");
+    let repository = Repository::init_opts(&path, &options).map_err(failed)?;
+    let id = Oid::from_str(&commit.0).map_err(failed)?;
+    stock.give(mirror, id, &path)?;
+    let settle = || -> Result<(), git2::Error> {
         repository.reference("refs/heads/main", id, false, "the base commit")?;
 
         let mut index = Index::open(&path.join("index"))?;
@@ -306,7 +318,7 @@ fn make_repository(
         config.set_i64("gc.auto", 0)?;
         config.set_bool("core.bare", false)
     };
-    make().map_err(|source| Error::Mirror { path: path.clone(), source })?;
+    settle().map_err(failed)?;
     let info = path.join("info");
     std::fs::remove_dir_all(path.join("hooks"))
         .and_then(|()| std::fs::create_dir_all(&info))

@@ -2,12 +2,14 @@
 
 pub(crate) mod http;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
-use super::{Base, Mirrors};
+use super::{Base, Error, Mirrors};
 use crate::forge::Remote;
 use crate::job::RepoName;
+use crate::workspace::{Owner, Workspace};
 
 /// Runs the real `git` in a folder, without the settings of this machine, and returns what it printed.
 pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
@@ -18,8 +20,24 @@ pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
 }
 
 /// Runs the real `git` and returns how it ended.
-pub(crate) fn try_git(dir: &Path, arguments: &[&str]) -> std::process::Output {
-    Command::new("git")
+pub(crate) fn try_git(dir: &Path, arguments: &[&str]) -> Output {
+    alone(&mut Command::new("git"), dir, arguments)
+}
+
+/// Runs the real `git` with a file as its input.
+pub(crate) fn git_reading(dir: &Path, arguments: &[&str], input: File) -> Output {
+    alone(Command::new("git").stdin(input), dir, arguments)
+}
+
+/// Runs the real `git` as another user, which only root may.
+pub(crate) fn git_as(uid: u32, gid: u32, dir: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
+    alone(command.args(["--clear-groups", "git"]), dir, arguments)
+}
+
+fn alone(command: &mut Command, dir: &Path, arguments: &[&str]) -> Output {
+    command
         .current_dir(dir)
         .args(["-c", "core.autocrlf=false", "-c", "core.safecrlf=false"])
         .args(["-c", "protocol.file.allow=always", "-c", "safe.directory=*"])
@@ -33,6 +51,14 @@ pub(crate) fn try_git(dir: &Path, arguments: &[&str]) -> std::process::Output {
         .envs([("GIT_AUTHOR_DATE", "1700000000 +0000"), ("GIT_COMMITTER_DATE", "1700000000 +0000")])
         .output()
         .expect("git is installed where the tests run")
+}
+
+impl Base {
+    /// A workspace with a stock of its own.
+    pub(crate) async fn workspace(&self, root: &Path, owner: Owner) -> Result<Workspace, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        self.stock(folder.path().join("stock")).workspace(&self.commit, root, owner).await
+    }
 }
 
 /// A work tree of Ada's, a bare repository that it pushes to, and the bot's mirrors.

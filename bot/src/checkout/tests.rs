@@ -4,3 +4,4 @@ mod fetch;
 mod http;
 mod local;
 mod provide;
+mod stock;

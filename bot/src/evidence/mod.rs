@@ -24,7 +24,7 @@ pub use find::{Source, TestCommand, find_in};
 pub(crate) use paths::is_test;
 pub use run::Error;
 
-use crate::checkout::Mirror;
+use crate::checkout::Stock;
 use crate::gate::{Remark, remarks};
 use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
@@ -110,6 +110,12 @@ pub struct Options<'a> {
 }
 
 impl Evidence {
+    /// What was run, as people are told.
+    pub(crate) fn commands(&mut self) -> impl Iterator<Item = &mut String> {
+        let commands = self.command.iter_mut();
+        commands.flat_map(|own| [&mut own.command].into_iter().chain(&mut own.setup))
+    }
+
     /// The output of each run.
     pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut String> {
         self.runs.iter_mut().filter_map(|run| match &mut run.outcome {
@@ -135,7 +141,7 @@ impl Evidence {
 /// A workspace could not be made, or the sandbox could not run a command.
 pub async fn gather(
     sandbox: &dyn Sandbox,
-    mirror: &Mirror,
+    stock: &Stock,
     patch: &Patch,
     command: Option<&TestCommand>,
     options: &Options<'_>,
@@ -148,9 +154,9 @@ pub async fn gather(
         is_only_tests: patch.changes.iter().all(|change| is_test(&change.path)),
     };
     let Some(command) = command else { return Ok(evidence) };
-    for (which, subject) in run::plan(mirror, patch).await? {
+    for (which, subject) in run::plan(stock.mirror(), patch).await? {
         let outcome = match subject {
-            Ok(commit) => run::at(sandbox, mirror, &commit, command, options).await?,
+            Ok(commit) => run::at(sandbox, stock, &commit, command, options).await?,
             Err(why) => Outcome::Skipped { why },
         };
         evidence.runs.push(Run { which, outcome });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::paths::is_test;
 use super::{Options, Outcome, Ran, TestCommand, Which, counts, report};
-use crate::checkout::{self, Mirror, blocking};
+use crate::checkout::{self, Mirror, Stock, blocking};
 use crate::job::{CommitId, Failure};
 use crate::patch::{self, Patch, variants};
 use crate::sandbox::{Command, End, Finished, Sandbox, SetupError, Stream};
@@ -74,14 +74,14 @@ pub(super) fn place(options: &Options<'_>) -> PathBuf {
 /// Checks a commit out, runs the commands there, and removes it once nothing runs there any more.
 pub(super) async fn at(
     sandbox: &dyn Sandbox,
-    mirror: &Mirror,
+    stock: &Stock,
     commit: &CommitId,
     command: &TestCommand,
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
     let root = place(options);
     remove(&root, options.owner).await?;
-    let workspace = mirror.workspace(commit, &root, options.owner).await?;
+    let workspace = stock.workspace(commit, &root, options.owner).await?;
     let outcome = run_in(sandbox, &workspace, command, options).await;
     // A process may still write there: whoever waits for quiet removes it then, as after a run that is given up.
     if let Err(Error::Sandbox(SetupError::StillAlive { .. } | SetupError::Unsure)) = outcome {

@@ -65,7 +65,7 @@ async fn repository(edit: &[(&str, Option<&str>)]) -> (World, Base, Patch) {
     let world = World::with(&[("app.txt", b"bug"), ("tests/old.txt", b"bug fix")]);
     let base = world.fetch().await;
     let root = world.path("workspace");
-    base.mirror.workspace(&base.commit, &root, Owner::Service).await.unwrap();
+    base.workspace(&root, Owner::Service).await.unwrap();
     for (path, content) in edit {
         match content {
             Some(content) => std::fs::write(root.join(path), content).unwrap(),
@@ -102,7 +102,8 @@ async fn gathered(
     std::fs::create_dir_all(&scratch).unwrap();
     let timeout = Duration::from_secs(5);
     let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 1000 };
-    let evidence = gather(sandbox, &base.mirror, patch, Some(command), &options).await;
+    let stock = base.stock(world.path("stock"));
+    let evidence = gather(sandbox, &stock, patch, Some(command), &options).await;
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "a workspace was left");
     evidence
 }
@@ -285,7 +286,8 @@ async fn a_workspace_that_something_may_still_write_is_left_alone() {
             })
         });
         let command = command();
-        let gathered = gather(&sandbox, &base.mirror, &patch, Some(&command), &options).await;
+        let stock = base.stock(world.path("stock"));
+        let gathered = gather(&sandbox, &stock, &patch, Some(&command), &options).await;
         assert!(matches!(gathered, Err(Error::Sandbox(_))));
         assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), usize::from(!dead));
     }
@@ -318,8 +320,9 @@ async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet(
     let timeout = Duration::from_secs(5);
     let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 10 };
     let (sandbox, command) = (Never(tokio::sync::Notify::new()), command());
+    let stock = base.stock(world.path("stock"));
     tokio::select! {
-        _ = gather(&sandbox, &base.mirror, &patch, Some(&command), &options) => panic!("it cannot end"),
+        _ = gather(&sandbox, &stock, &patch, Some(&command), &options) => panic!("it cannot end"),
         () = sandbox.0.notified() => {}
     }
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
@@ -334,8 +337,8 @@ async fn without_a_command_it_says_so() {
         timeout: Duration::ZERO,
         output_bytes: 0,
     };
-    let evidence =
-        gather(&Scripted::new(all_fit), &base.mirror, &patch, None, &options).await.unwrap();
+    let stock = base.stock(world.path("stock"));
+    let evidence = gather(&Scripted::new(all_fit), &stock, &patch, None, &options).await.unwrap();
     assert!(evidence.runs.is_empty());
     assert!(evidence.table().contains("No test command was found"));
 }

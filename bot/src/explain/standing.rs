@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::Standing;
-use crate::job::{End, JobId, Outcome, State, name_of};
+use crate::job::{End, JobId, Outcome, Stage, State, name_of};
 use crate::store::{History, Row, Step};
 
 /// How long a due job may wait before it is said that no worker takes it.
@@ -44,20 +44,7 @@ fn job(history: &History, row: &Row, now: DateTime<Utc>) -> Standing {
             );
             Standing { next, ..told }
         }
-        (State::Running { stage }, None) => {
-            let (id, subject, stage) = (row.job.id, &history.subject, stage.name());
-            Standing {
-                state: format!("running({stage})"),
-                acted: row.job.key.is_some(),
-                sentence: format!(
-                    "Hyla is at work on {subject}: job {id} is in the stage `{stage}`, attempt {}.",
-                    row.job.attempt
-                ),
-                next: format!(
-                    "Wait for its end; `hyla transcript {id}` shows the session as far as it got."
-                ),
-            }
-        }
+        (State::Running { stage }, None) => running(history, row, *stage, now),
         (State::Queued, None) => queued(history, row, now),
     };
     // A look that came after the job is the newest thing that somebody wonders about.
@@ -101,6 +88,25 @@ fn ended(history: &History, row: &Row, end: &End) -> Standing {
     };
     let acted = !matches!(end.outcome, Outcome::Refused(_));
     Standing { state: end.outcome.to_string(), acted, sentence, next }
+}
+
+fn running(history: &History, row: &Row, stage: Stage, now: DateTime<Utc>) -> Standing {
+    let (id, subject, stage) = (row.job.id, &history.subject, stage.name());
+    let where_it_is = format!("job {id} is in the stage `{stage}`, attempt {}", row.job.attempt);
+    let (sentence, next) = match row.held_until {
+        Some(until) if until < now => (
+            format!(
+                "Hyla's work on {subject} was broken off: {where_it_is}, and the lease of its worker ran out at {}.",
+                shown(until)
+            ),
+            "A worker takes it up again by itself: see that `hyla serve` runs and is not busy with other jobs (`hyla jobs`), and what its log says.".to_owned(),
+        ),
+        Some(_) | None => (
+            format!("Hyla is at work on {subject}: {where_it_is}."),
+            format!("Wait for its end; `hyla transcript {id}` shows the session as far as it got."),
+        ),
+    };
+    Standing { state: format!("running({stage})"), acted: row.job.key.is_some(), sentence, next }
 }
 
 fn queued(history: &History, row: &Row, now: DateTime<Utc>) -> Standing {

@@ -68,6 +68,7 @@ fn drafted() -> History {
         is_merged: false,
         title: "WIP: x".into(),
         head: "hyla/issue-7-1".into(),
+        is_from_here: true,
         head_commit: None,
     };
     let own = crate::job::CommitId("1".repeat(40));
@@ -128,6 +129,10 @@ fn every_standing_says_why_and_what_to_do_next() {
     let mut forgotten = row(3, State::Queued);
     forgotten.job.key = None;
     forgotten.due_at = at(-500);
+    let running = |until| {
+        let row = row(3, State::Running { stage: Stage::Session });
+        Row { held_until: Some(until), ..row }
+    };
     let mut untold = row(3, State::Queued);
     untold.job.untold = Some(crate::reply::no_fix(NoFix::Budget));
     untold.last_error = Some("the forge is down".into());
@@ -142,7 +147,8 @@ fn every_standing_says_why_and_what_to_do_next() {
     let heard = |forge, repository| History { heard: Heard { forge, repository }, ..nothing() };
     let refused = crate::reply::refused(Rule::AdderCannotWrite, "user 5 has Read access");
     let cases = [
-        ("running", with(row(3, State::Running { stage: Stage::Session }))),
+        ("running", with(running(at(90)))),
+        ("broken off", with(running(at(20)))),
         ("waiting", with(waiting)),
         ("taken by nobody", with(forgotten)),
         ("untold", with(untold)),

@@ -247,6 +247,7 @@ impl Gitea {
 
     fn as_pull(&self, repo: &RepoName, pull: wire::Pull) -> Pull {
         let is_open = pull.is_open();
+        let is_from_here = pull.is_from_here();
         let has_prefix = starts_with(&pull.title, self.options.draft_prefix.trim());
         Pull {
             number: pull.number,
@@ -258,6 +259,7 @@ impl Gitea {
             author: wire::author(pull.user).id,
             head_commit: is_commit_id(&pull.head.sha).then_some(CommitId(pull.head.sha)),
             head: pull.head.label,
+            is_from_here,
         }
     }
 

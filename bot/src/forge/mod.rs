@@ -224,6 +224,8 @@ pub struct Pull {
     pub author: i64,
     /// The branch with the change.
     pub head: String,
+    /// Whether that is a branch of the repository itself, and not one of the same name in a fork.
+    pub is_from_here: bool,
     /// The last commit of that branch, where the forge says so.
     pub head_commit: Option<CommitId>,
 }

@@ -148,11 +148,10 @@ impl Endpoint {
     async fn refusal(&self, response: Response, attempts: u32) -> Failure {
         let status = response.status();
         let wait = retry_after(response.headers());
-        let text = self.redactor.redact(&read_some(response).await);
-        let message = match serde_json::from_str::<Value>(&text) {
-            Ok(value) => wire::cut(&wire::words(&value)),
-            Err(_) => wire::cut(&text),
-        };
+        let text = read_some(response).await;
+        let words = serde_json::from_str::<Value>(&text).map_or(text, |value| wire::words(&value));
+        // Behind JSON, which may write a key in another way, and before it is cut.
+        let message = wire::cut(&self.redactor.redact(&words));
         let endpoint = self.base.clone();
         let is_passing = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
         let lower = message.to_lowercase();
@@ -283,7 +282,7 @@ impl Model for Endpoint {
             return Err(Error::OtherModel {
                 endpoint: self.base.clone(),
                 name: self.settings.name.clone(),
-                served: wire::cut(&served.join(", ")),
+                served: wire::cut(&self.redactor.redact(&served.join(", "))),
             });
         };
         if let Some(window) = model.get("max_model_len").and_then(Value::as_u64) {

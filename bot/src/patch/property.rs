@@ -194,7 +194,7 @@ fn what_passes_the_gate_is_publishable_and_whole() {
     let (n_passed, n_refused) = (Cell::new(0), Cell::new(0));
     let judged = runner.run(&prop::collection::vec(act(), 1..6), |acts| {
         let _ = std::fs::remove_dir_all(&root);
-        runtime.block_on(base.mirror.workspace(&base.commit, &root, Owner::Service)).unwrap();
+        runtime.block_on(base.workspace(&root, Owner::Service)).unwrap();
         for act in &acts {
             carry_out(&root, act);
         }

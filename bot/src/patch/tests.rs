@@ -19,7 +19,7 @@ impl Bench {
     async fn new(world: World) -> Self {
         let base = world.fetch().await;
         let root = world.path("workspace");
-        base.mirror.workspace(&base.commit, &root, Owner::Service).await.unwrap();
+        base.workspace(&root, Owner::Service).await.unwrap();
         Self { world, base, root }
     }
 

@@ -1,11 +1,14 @@
 //! One branch, made once: looked at first, pushed without force, and believed only when the server confirms it.
 
-use git2::{Direction, Repository};
+use git2::{Direction, RemoteHead, Repository};
 
 use super::Error;
 use crate::checkout::{Conversation, Mirror, blocking, refuse_redirect};
 use crate::forge::Remote;
 use crate::job::CommitId;
+
+/// Where branches are.
+const HEADS: &str = "refs/heads/";
 
 /// What a push found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub async fn push(
     remote: &Remote,
 ) -> Result<Pushed, Error> {
     let is_ours = !prefix.is_empty() && branch.starts_with(prefix) && branch.len() > prefix.len();
-    if !is_ours || !git2::Reference::is_valid_name(&format!("refs/heads/{branch}")) {
+    if !is_ours || !git2::Reference::is_valid_name(&format!("{HEADS}{branch}")) {
         return Err(Error::NotOurs { branch: branch.to_owned(), prefix: prefix.to_owned() });
     }
     refuse_redirect(remote)
@@ -48,20 +51,14 @@ fn push_blocking(
     let named = |source| Error::Remote { branch: branch.to_owned(), source };
     let conversation = Conversation::new(remote).map_err(named)?;
     let failed = |source| named(conversation.name(source));
-    let name = format!("refs/heads/{branch}");
+    let name = format!("{HEADS}{branch}");
 
     let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
     let mut connected = anonymous
         .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
         .map_err(failed)?;
-    let heads = connected.list().map_err(failed)?;
-    if let Some(head) = heads.iter().find(|head| is_in_the_way(head.name(), &name)) {
-        let theirs = CommitId(head.oid().to_string());
-        return if head.name() == name && theirs == *commit {
-            Ok(Pushed::AlreadyThere)
-        } else {
-            Err(Error::BranchTaken { branch: branch.to_owned(), theirs })
-        };
+    if let Some(there) = there(connected.list().map_err(failed)?, &name, commit) {
+        return there;
     }
 
     let refspec = format!("{commit}:{name}");
@@ -73,11 +70,44 @@ fn push_blocking(
     match statuses.iter().find(|(pushed, _)| *pushed == name) {
         Some((_, None)) => Ok(Pushed::Made),
         Some((_, Some(status))) => {
+            // An earlier push of the bot's, of which nobody waits for the answer any more, may have come first.
+            if let Some(there) = looked_again(mirror, commit, branch, remote)? {
+                return there;
+            }
             let words = format!("{status} {}", conversation.words());
             Err(Error::Rejected { branch: branch.to_owned(), words: words.trim().to_owned() })
         }
         None => Err(Error::Unconfirmed { branch: branch.to_owned() }),
     }
+}
+
+/// What stands in the place of a branch, asked over a connection of its own.
+fn looked_again(
+    mirror: &Repository,
+    commit: &CommitId,
+    branch: &str,
+    remote: &Remote,
+) -> Result<Option<Result<Pushed, Error>>, Error> {
+    let named = |source| Error::Remote { branch: branch.to_owned(), source };
+    let conversation = Conversation::new(remote).map_err(named)?;
+    let failed = |source| named(conversation.name(source));
+    let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
+    let connected = anonymous
+        .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+        .map_err(failed)?;
+    let heads = connected.list().map_err(failed)?;
+    Ok(there(heads, &format!("{HEADS}{branch}"), commit))
+}
+
+/// What stands in the place of a branch, if anything does.
+fn there(heads: &[RemoteHead<'_>], name: &str, commit: &CommitId) -> Option<Result<Pushed, Error>> {
+    let head = heads.iter().find(|head| is_in_the_way(head.name(), name))?;
+    let theirs = CommitId(head.oid().to_string());
+    if head.name() == name && theirs == *commit {
+        return Some(Ok(Pushed::AlreadyThere));
+    }
+    let branch = name.strip_prefix(HEADS).unwrap_or(name).to_owned();
+    Some(Err(Error::BranchTaken { branch, theirs }))
 }
 
 /// Whether a ref leaves no room for another: git keeps them as files and folders.

@@ -25,7 +25,7 @@ async fn bench() -> Bench {
 
 async fn edit(world: &World, base: &Base, content: &str) -> Patch {
     let root = world.path("workspace");
-    base.mirror.workspace(&base.commit, &root, Owner::Service).await.unwrap();
+    base.workspace(&root, Owner::Service).await.unwrap();
     std::fs::write(root.join("a.txt"), content).unwrap();
     let workspace = Workspace::open(&root, Owner::Service).unwrap();
     let limits = Limits::for_gate(&config::Gate::default());

@@ -146,6 +146,7 @@ fn opened_ends() -> Vec<End> {
             title: "t".into(),
             author: 1,
             head: "hyla/issue-7-1".into(),
+            is_from_here: true,
             head_commit: Some(head.clone()),
         };
         opened(&pull, "WIP:", &own)

@@ -245,6 +245,8 @@ pub struct Row {
     pub updated_at: DateTime<Utc>,
     /// When it is due, while it is queued.
     pub due_at: DateTime<Utc>,
+    /// Until when it belongs to its worker, while it runs. Past, that worker is gone.
+    pub held_until: Option<DateTime<Utc>>,
     /// The sentence of the last retry.
     pub last_error: Option<String>,
 }
@@ -280,6 +282,7 @@ impl Row {
             created_at: at,
             updated_at: at,
             due_at: at,
+            held_until: None,
             last_error: None,
         }
     }

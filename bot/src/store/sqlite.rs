@@ -235,10 +235,12 @@ impl Store for Sqlite {
 
     async fn enter(&self, lease: &Lease, stage: Stage, now: DateTime<Utc>) -> Result<(), Error> {
         let query = sqlx::query(
-            "UPDATE jobs SET state_json = ?, updated_at = ?
+            "UPDATE jobs SET state_json = ?, updated_at = ?, waiting_since = iif(?, NULL, waiting_since)
              WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
-        let query = query.bind(json(&State::Running { stage })).bind(micros(now));
+        // A session starts once the forge has let the bot read, speak and fetch: its outage, if there was one, is over.
+        let is_answered = stage == Stage::Session;
+        let query = query.bind(json(&State::Running { stage })).bind(micros(now)).bind(is_answered);
         self.change(lease, "note a stage", query, &Step::Entered { stage }, now).await
     }
 
@@ -397,7 +399,11 @@ impl Store for Sqlite {
             .fetch_all(&self.pool)
             .await
             .map_err(failed("list the jobs"))?;
-        rows.iter().map(read).collect()
+        // One that cannot be read hides no other.
+        let readable = rows.iter().map(read).filter_map(|row| {
+            row.inspect_err(|error| tracing::error!(%error, "a job is left out")).ok()
+        });
+        Ok(readable.collect())
     }
 
     async fn next_due(&self) -> Result<Option<DateTime<Utc>>, Error> {

@@ -246,6 +246,11 @@ async fn a_wait_for_the_forge_counts_no_attempt_and_an_end_is_kept_until_people_
     let (job, lease) = claim(&*store, 70).await.unwrap();
     assert_eq!((job.attempt, job.waiting_since), (1, Some(at(10))));
     assert_eq!(job.untold, Some(end()));
+    store.enter(&lease, Stage::Checkout, at(70)).await.unwrap();
+    let since = async || store.job(job.id).await.unwrap().unwrap().job.waiting_since;
+    assert_eq!(since().await, Some(at(10)), "the forge may yet refuse to be spoken in");
+    store.enter(&lease, Stage::Session, at(70)).await.unwrap();
+    assert_eq!(since().await, None, "the forge has answered everything");
     store.end(&lease, &end(), at(71)).await.unwrap();
     let row = store.job(job.id).await.unwrap().unwrap();
     assert_eq!((row.job.state, row.job.untold), (State::Ended { end: end() }, None));

@@ -19,19 +19,20 @@ use tests::model::{Fault as ModelFault, PATIENCE, Recording, Turn};
 use tests::outside::{Outside, files_below, send, until};
 use tokio::process::{Child, Command};
 
-const FIX: &str = "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
+pub(super) const FIX: &str =
+    "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
 /// The key of the model's server: with letters that are written in several ways.
-const MODEL_KEY: &str = "model/key+of=tests&0123456789";
+pub(super) const MODEL_KEY: &str = "model/key+of=tests&0123456789";
 /// Characters by which a cut secret is known.
 const PART_CHARS: usize = 12;
 
 /// A secret in every spelling that something in between may give it, each by its name, and its first characters.
-struct Canary {
+pub(super) struct Canary {
     spellings: Vec<(String, Vec<u8>)>,
 }
 
 impl Canary {
-    fn of(name: &str, secret: &str) -> Self {
+    pub(super) fn of(name: &str, secret: &str) -> Self {
         let percent = |upper: bool| -> String {
             let digits =
                 |byte: u8| if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
@@ -68,7 +69,7 @@ impl Canary {
 }
 
 /// Where which secret was seen.
-fn sightings(canaries: &[Canary], place: &str, content: &[u8]) -> Vec<String> {
+pub(super) fn sightings(canaries: &[Canary], place: &str, content: &[u8]) -> Vec<String> {
     let spellings = canaries.iter().flat_map(|canary| &canary.spellings);
     let found =
         spellings.filter(|(_, text)| content.windows(text.len()).any(|window| window == text));
@@ -464,7 +465,7 @@ fn check_g_the_search_finds_every_spelling() {
 }
 
 /// A house in which the model plays this, and the repository holds files besides those of the demonstration.
-async fn house(turns: Vec<Turn>, more: &[(&str, &str)]) -> House {
+pub(super) async fn house(turns: Vec<Turn>, more: &[(&str, &str)]) -> House {
     let mut files: Vec<(String, Vec<u8>)> = ["README.md", "hours.py", "tests/test_hours.py"]
         .iter()
         .map(|path| {
@@ -483,8 +484,11 @@ async fn house(turns: Vec<Turn>, more: &[(&str, &str)]) -> House {
     .await
 }
 
-fn assert_none(place: &str, text: &str) {
-    let canaries = [Canary::of("the webhook secret", WEBHOOK_SECRET)];
+pub(super) fn assert_none(place: &str, text: &str) {
+    let canaries = [
+        Canary::of("the webhook secret", WEBHOOK_SECRET),
+        Canary::of("the model's key", MODEL_KEY),
+    ];
     let found = sightings(&canaries, place, text.as_bytes());
     assert!(found.is_empty(), "{found:?}: {text}");
     assert!(text.contains("[secret]"), "nothing was taken out of {place}: {text}");
@@ -561,6 +565,12 @@ async fn check_g_what_the_bot_writes_itself_holds_no_secret() {
     assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{}", house.end().await.operator);
     assert_none("the body", &house.forge.pulls(&house.repo)[0].body);
     assert_none("the comment", &house.status_comments(issue)[0]);
+    // Nor did the comment hold it while the job ran.
+    let canary = [Canary::of("the webhook secret", WEBHOOK_SECRET)];
+    for request in house.forge.requests() {
+        let found = sightings(&canary, &request.path, &request.body);
+        assert!(found.is_empty(), "{found:?}: {}", String::from_utf8_lossy(&request.body));
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod b;
 mod c;
 mod d;
 mod g;
+mod g_places;
 mod h;
 mod m;
 mod n;

@@ -27,7 +27,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
     if !is_known {
         return shared.strange(asked, "the bot speaks smart HTTP alone");
     }
-    {
+    // Forges do not tell small from capital letters in a name, and git's own folders do.
+    let at = {
         let state = lock(&shared.state);
         let token = basic(&state, authorization);
         let found = name.trim_start_matches('/').split_once('/');
@@ -40,8 +41,13 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
         if let Err(reply) = admit(&state, found, token.as_ref(), authorization, is_push) {
             return reply;
         }
-    }
-    match tokio::time::timeout(TIMEOUT, run(shared, asked)).await {
+        let folder = found.and_then(|repo| repo.git_dir.strip_prefix(shared.git.root()).ok());
+        let Some(folder) = folder else {
+            return Reply::text(404, "text/plain", "Repository not found\n");
+        };
+        format!("/{}/{route}", folder.display())
+    };
+    match tokio::time::timeout(TIMEOUT, run(shared, asked, &at)).await {
         Ok(reply) => reply,
         Err(_) => Reply::text(504, "text/plain", "git took too long\n"),
     }
@@ -80,7 +86,7 @@ fn admit(
     Ok(())
 }
 
-async fn run(shared: &Shared, asked: &Request) -> Reply {
+async fn run(shared: &Shared, asked: &Request, at: &str) -> Reply {
     let _slot = shared.git_slots.acquire().await.expect("the slots are never closed");
     let header = |name: &str| {
         let found = asked.headers.iter().find(|(key, _)| key == name);
@@ -94,7 +100,7 @@ async fn run(shared: &Shared, asked: &Request) -> Reply {
         .env("GIT_PROJECT_ROOT", root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
         .env("REQUEST_METHOD", &asked.method)
-        .env("PATH_INFO", &asked.path)
+        .env("PATH_INFO", at)
         .env("QUERY_STRING", &asked.query)
         .env("CONTENT_TYPE", header("content-type"))
         .env("CONTENT_LENGTH", asked.body.len().to_string())

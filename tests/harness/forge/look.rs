@@ -6,7 +6,8 @@ use bot::job::RepoName;
 
 use super::schema::decode;
 use super::server::Request;
-use super::{FakeForge, lock};
+use super::state::What;
+use super::{FakeForge, label_id, lock};
 
 /// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,16 @@ impl FakeForge {
     /// Whether an issue or pull request is open.
     pub fn is_open(&self, repo: &RepoName, number: u64) -> bool {
         self.state().repo_mut(repo).issue_mut(number).is_open
+    }
+
+    /// The event by which a label was last put on an issue; none if it came with the issue.
+    pub fn label_event(&self, repo: &RepoName, number: u64, label: &str) -> Option<i64> {
+        let mut state = self.state();
+        let wanted = label_id(&mut state, repo, label);
+        let entries = &state.repo_mut(repo).issue_mut(number).entries;
+        let is_it =
+            |what: &What| matches!(what, What::Label { label, added: true } if *label == wanted);
+        entries.iter().rev().find(|entry| is_it(&entry.what)).map(|entry| entry.id)
     }
 
     /// The comments of an issue or pull request, oldest first.

@@ -4,7 +4,7 @@
 use bot::job::RepoName;
 
 use super::hooks::{Delivered, Event};
-use super::state::{Issue, State, What};
+use super::state::{Issue, PullPart, State, What};
 use super::{FakeForge, Files, label_id};
 
 /// A person at work.
@@ -206,9 +206,35 @@ impl Person<'_> {
     pub async fn open_pull_saying(
         &self,
         repo: &RepoName,
-        (title, body): (&str, &str),
+        words: (&str, &str),
         head: &str,
         base: &str,
+    ) -> u64 {
+        let commit = self.forge.branch_head(repo, head);
+        let commit = commit.unwrap_or_else(|| panic!("there is no branch `{head}`"));
+        self.propose(repo, words, &commit, PullPart::new(head, base)).await
+    }
+
+    /// Opens a pull request from a branch of a fork that stands where `base` stands. Returns its number.
+    pub async fn open_pull_from_fork(
+        &self,
+        repo: &RepoName,
+        words: (&str, &str),
+        head: &str,
+        base: &str,
+    ) -> u64 {
+        let commit = self.forge.branch_head(repo, base);
+        let commit = commit.unwrap_or_else(|| panic!("there is no branch `{base}`"));
+        let pull = PullPart { is_from_fork: true, ..PullPart::new(head, base) };
+        self.propose(repo, words, &commit, pull).await
+    }
+
+    async fn propose(
+        &self,
+        repo: &RepoName,
+        (title, body): (&str, &str),
+        commit: &str,
+        pull: PullPart,
     ) -> u64 {
         let number = {
             let mut state = self.forge.state();
@@ -216,9 +242,7 @@ impl Person<'_> {
             let at_home = state.repo_mut(repo);
             let number = at_home.next_number();
             let git = &self.forge.shared.git;
-            let commit = git.head(&at_home.git_dir, head);
-            let commit = commit.unwrap_or_else(|| panic!("there is no branch `{head}`"));
-            git.set(&at_home.git_dir, &format!("refs/pull/{number}/head"), &commit);
+            git.set(&at_home.git_dir, &format!("refs/pull/{number}/head"), commit);
             at_home.issues.push(Issue {
                 id,
                 number,
@@ -233,13 +257,7 @@ impl Person<'_> {
                 updated_at: at,
                 entries: vec![],
                 reactions: vec![],
-                pull: Some(super::state::PullPart {
-                    id: pull_id,
-                    head: head.to_owned(),
-                    base: base.to_owned(),
-                    is_merged: false,
-                    merge_commit: None,
-                }),
+                pull: Some(PullPart { id: pull_id, ..pull }),
             });
             state.refer(repo, number);
             number

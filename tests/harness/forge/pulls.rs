@@ -33,7 +33,10 @@ impl Ask<'_> {
                 let head = head.join("/");
                 // The first match, whatever its state.
                 let found = self.repo(repo).issues.iter().find(|issue| {
-                    issue.pull.as_ref().is_some_and(|p| p.base == *base && p.head == head)
+                    issue
+                        .pull
+                        .as_ref()
+                        .is_some_and(|p| p.base == *base && p.head == head && !p.is_from_fork)
                 });
                 Some(self.one_pull(repo, found, access))
             }
@@ -115,7 +118,7 @@ impl Ask<'_> {
             updated_at: at,
             entries: vec![],
             reactions: vec![],
-            pull: Some(PullPart { id: pull_id, head, base, is_merged: false, merge_commit: None }),
+            pull: Some(PullPart { id: pull_id, ..PullPart::new(&head, &base) }),
         });
         self.state.refer(repo, number);
         self.events.push(Event::pull(self.state, self.shared, repo, number, user, "opened"));
@@ -128,7 +131,8 @@ impl Ask<'_> {
         let repo = self.repo(repo);
         let (pull, number) = repo.issues.iter().find_map(|issue| {
             let pull = issue.pull.as_ref()?;
-            let is_same = issue.is_open && pull.head == head && pull.base == base;
+            let is_same =
+                issue.is_open && !pull.is_from_fork && pull.head == head && pull.base == base;
             is_same.then_some((pull.id, issue.number))
         })?;
         let message = format!(

@@ -9,6 +9,8 @@ use super::Dialect;
 use super::git::Git;
 use super::state::{Access, Entry, Issue, PullPart, Reaction, Repo, State, User, UserKind, What};
 
+/// What the ids of forks begin with; no repository here has one.
+const FORK: i64 = 1_000_000;
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 pub(super) fn time(at: DateTime<Utc>) -> String {
@@ -316,7 +318,8 @@ impl State {
     ) -> Value {
         let own_ref = format!("refs/pull/{}/head", issue.number);
         // Of a deleted branch the name stays as the label, and the ref is the pull request's own.
-        let (head_ref, head_sha) = match git.head(&repo.git_dir, &pull.head) {
+        let own_branch = git.head(&repo.git_dir, &pull.head).filter(|_| !pull.is_from_fork);
+        let (head_ref, head_sha) = match own_branch {
             Some(sha) => (pull.head.clone(), sha),
             None => {
                 let sha = git.resolve(&repo.git_dir, &own_ref).unwrap_or_default();
@@ -324,18 +327,19 @@ impl State {
             }
         };
         let base_sha = git.head(&repo.git_dir, &pull.base).unwrap_or_default();
-        let side = |label: &str, reference: &str, sha: &str| {
+        let head_repo = if pull.is_from_fork { FORK + repo.id } else { repo.id };
+        let side = |label: &str, reference: &str, sha: &str, repo_id: i64| {
             json!({
                 "label": label,
                 "ref": reference,
                 "sha": sha,
-                "repo_id": repo.id,
+                "repo_id": repo_id,
                 "repo": self.repo_shape(repo, access),
             })
         };
         json!({
-            "base": side(&pull.base, &pull.base, &base_sha),
-            "head": side(&pull.head, &head_ref, &head_sha),
+            "base": side(&pull.base, &pull.base, &base_sha, repo.id),
+            "head": side(&pull.head, &head_ref, &head_sha, head_repo),
             "merge_base": git.merge_base(&repo.git_dir, &base_sha, &head_sha).unwrap_or_default(),
         })
     }

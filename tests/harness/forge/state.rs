@@ -107,8 +107,24 @@ pub(super) struct PullPart {
     pub id: i64,
     pub head: String,
     pub base: String,
+    /// Whether `head` is a branch of another repository, which nobody here keeps.
+    pub is_from_fork: bool,
     pub is_merged: bool,
     pub merge_commit: Option<String>,
+}
+
+impl PullPart {
+    /// One between two branches of the repository.
+    pub(super) fn new(head: &str, base: &str) -> Self {
+        Self {
+            id: 0,
+            head: head.to_owned(),
+            base: base.to_owned(),
+            is_from_fork: false,
+            is_merged: false,
+            merge_commit: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -3,14 +3,15 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::checkout::testing::{World, git, try_git};
+use crate::checkout::provide::{Lasting, Limits, copy_history};
+use crate::checkout::testing::{World, git, git_as, try_git};
 use crate::checkout::{Base, Error};
 use crate::job::CommitId;
 use crate::workspace::Owner;
 
 async fn provide(world: &World, base: &Base) -> PathBuf {
     let root = world.path("workspace");
-    base.mirror.workspace(&base.commit, &root, Owner::Service).await.unwrap();
+    base.workspace(&root, Owner::Service).await.unwrap();
     root
 }
 
@@ -116,7 +117,7 @@ async fn an_agent_that_destroys_its_objects_does_not_reach_the_mirror() {
 }
 
 #[tokio::test]
-async fn history_is_cut_at_its_limit_and_git_accepts_the_cut() {
+async fn history_is_cut_at_its_limit_of_commits_and_git_accepts_the_cut() {
     let world = World::with(&[("a.txt", b"one\n")]);
     for n in 0..4 {
         world.write("a.txt", format!("{n}\n").as_bytes());
@@ -126,7 +127,8 @@ async fn history_is_cut_at_its_limit_and_git_accepts_the_cut() {
     let into = world.path("cut.git");
     git(world.dir.path(), &["init", "--quiet", "--bare", "cut.git"]);
     let tip = git2::Oid::from_str(&base.commit.0).unwrap();
-    crate::checkout::provide::copy_history(&base.mirror.open().unwrap(), tip, &into, 3).unwrap();
+    let limits = Limits { n_commits: 3, bytes: u64::MAX };
+    copy_history(&base.mirror.open().unwrap(), tip, &into, limits, Lasting::No).unwrap();
     git(&into, &["update-ref", "refs/heads/main", &base.commit.0]);
     git(&into, &["fsck", "--strict"]);
     assert_eq!(git(&into, &["log", "--oneline", "main"]).lines().count(), 3);
@@ -172,7 +174,7 @@ async fn a_hostile_tree_is_refused_and_leaves_nothing() {
         let base = world.fetch().await;
         assert_eq!(base.commit, commit);
         let root = world.path("hostile");
-        let error = base.mirror.workspace(&commit, &root, Owner::Service).await.unwrap_err();
+        let error = base.workspace(&root, Owner::Service).await.unwrap_err();
         assert!(matches!(error, Error::UnsafeTree { .. }), "{entries:?}: {error:?}");
         assert!(!root.exists(), "{entries:?}");
         assert_eq!(out.read_dir().unwrap().count(), 0, "{entries:?}");
@@ -213,12 +215,26 @@ async fn files_belong_to_the_sandbox_user_when_the_service_is_root() {
     let base = world.fetch().await;
     let root = world.path("given");
     let owner = Owner::Sandbox { uid: 54_321, gid: 54_322 };
-    base.mirror.workspace(&base.commit, &root, owner).await.unwrap();
+    base.workspace(&root, owner).await.unwrap();
     for path in everything_below(&root) {
         let metadata = path.symlink_metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.gid()), (54_321, 54_322), "{}", path.display());
     }
     assert!(try_git(&root, &["status", "--porcelain"]).stdout.is_empty());
+
+    // That user works in it as its owner, whom nothing shields from the other files of the test.
+    std::fs::set_permissions(world.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let theirs = |arguments: &[&str]| {
+        let output = git_as(54_321, 54_322, &root, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(theirs(&["status", "--porcelain"]), "");
+    theirs(&["mv", "dir/a.txt", "dir/b.txt"]);
+    theirs(&["commit", "--quiet", "-m", "by the agent"]);
+    theirs(&["gc", "--quiet", "--prune=now"]);
+    theirs(&["fsck", "--strict", "--full"]);
+    assert_eq!(theirs(&["log", "--oneline", "--follow", "dir/b.txt"]).lines().count(), 2);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ impl Answer {
     /// Its body as JSON.
     pub(super) fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         if !is_json(&self.content_type) {
-            return Err(call.nonsense(format!("it is no JSON but `{}`", clean(&self.content_type))));
+            return Err(call.nonsense(format!("it is no JSON but `{}`", self.content_type)));
         }
         // Only the position is told: serde's own text may quote the body.
         serde_json::from_slice(&self.body).map_err(|e| {
@@ -130,7 +130,7 @@ impl Http {
 
     /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Error> {
-        check_path(call)?;
+        self.check_path(call)?;
         let (mut wait, mut attempt) = (BACKOFF, 1);
         loop {
             let (error, may_repeat) = match self.send_once(call).await {
@@ -187,7 +187,7 @@ impl Http {
         }
         let body = body.bytes;
         tracing::debug!(call = call.what, status = status.as_u16(), "forge answered");
-        let content_type = text(&headers, CONTENT_TYPE);
+        let content_type = self.clean(&text(&headers, CONTENT_TYPE));
         if status.is_success() {
             return Ok(Answer { content_type, body });
         }
@@ -197,12 +197,17 @@ impl Http {
             500 | 502..=504 => harmless,
             _ => false,
         };
-        Err((self.refusal(call, status, &headers, &body), may_repeat))
+        Err((self.refusal(call, status, &headers, self.words(&content_type, &body)), may_repeat))
     }
 
-    fn refusal(&self, call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    fn refusal(
+        &self,
+        call: &Call,
+        status: StatusCode,
+        headers: &HeaderMap,
+        message: String,
+    ) -> Error {
         let what = call.what.clone();
-        let message = self.words(&text(headers, CONTENT_TYPE), body);
         match status.as_u16() {
             401 => Error::Auth { call: what, message },
             403 => Error::Denied { call: what, message },
@@ -236,7 +241,7 @@ impl Http {
         let Some(body) = parsed.ok().filter(|_| is_json(content_type)) else {
             return match content_type {
                 "" => "no words".to_owned(),
-                other => format!("no words, but `{}`", clean(other)),
+                other => format!("no words, but `{other}`"),
             };
         };
         let mut words = body.message;
@@ -248,6 +253,19 @@ impl Http {
             "" => "no words".to_owned(),
             _ => self.clean(&words),
         }
+    }
+
+    /// A name such as `..` would silently ask for something else.
+    fn check_path(&self, call: &Call) -> Result<(), Error> {
+        for segment in &call.path {
+            if matches!(segment.as_str(), "" | "." | "..") || segment.contains(char::is_control) {
+                return Err(Error::Missing {
+                    call: call.what.clone(),
+                    message: format!("nothing can be named `{}`", self.clean(segment)),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> String {
@@ -270,9 +288,19 @@ impl Http {
         )
     }
 
-    /// Words from outside without the token, cleaned. Before they are cut: half a token is found by nobody.
+    /// Words from outside without the token, on one line, without control characters, cut. The token first: half a token
+    /// is found by nobody.
     fn clean(&self, words: &str) -> String {
-        clean(&self.redactor.redact(words))
+        let words = self.redactor.redact(words);
+        let mut out: String = words
+            .chars()
+            .take(MESSAGE_LIMIT)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        if words.chars().nth(MESSAGE_LIMIT).is_some() {
+            out.push('…');
+        }
+        out
     }
 }
 
@@ -284,19 +312,6 @@ pub(super) fn join<S: AsRef<str>>(base: &Url, segments: impl IntoIterator<Item =
         .pop_if_empty()
         .extend(segments);
     url
-}
-
-/// A name such as `..` would silently ask for something else.
-fn check_path(call: &Call) -> Result<(), Error> {
-    for segment in &call.path {
-        if matches!(segment.as_str(), "" | "." | "..") || segment.contains(char::is_control) {
-            return Err(Error::Missing {
-                call: call.what.clone(),
-                message: format!("nothing can be named `{}`", clean(segment)),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// The present name of the repository that a call is about, where a redirect names another one.
@@ -332,14 +347,4 @@ fn text(headers: &HeaderMap, name: HeaderName) -> String {
 fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
-}
-
-/// Words from outside, on one line, without control characters, cut.
-fn clean(words: &str) -> String {
-    let mut out: String =
-        words.chars().take(MESSAGE_LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if words.chars().nth(MESSAGE_LIMIT).is_some() {
-        out.push('…');
-    }
-    out
 }

@@ -250,7 +250,12 @@ pub(super) struct PullSide {
 impl Pull {
     /// Whether it goes from one branch to another within the same repository.
     pub(super) fn is_between(&self, base: &str, head: &str) -> bool {
-        self.base.label == base && self.head.label == head && self.head.repo_id == self.base.repo_id
+        self.base.label == base && self.head.label == head && self.is_from_here()
+    }
+
+    /// Whether its branch is one of the repository, and not of a fork.
+    pub(super) fn is_from_here(&self) -> bool {
+        self.head.repo_id == self.base.repo_id
     }
 
     pub(super) fn is_open(&self) -> bool {

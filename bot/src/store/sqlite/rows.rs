@@ -68,6 +68,7 @@ pub(super) fn read(row: &SqliteRow) -> Result<Row, Error> {
         created_at: time("created_at")?,
         updated_at: time("updated_at")?,
         due_at: time("due_at")?,
+        held_until: integer("lease_until")?.and_then(DateTime::from_timestamp_micros),
         last_error: text("last_error")?,
     })
 }
