@@ -164,3 +164,6 @@ impl List {
         self.add(&["--size", &size_bytes.to_string(), "--tmpfs", path]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ pub mod child;
 mod doctor;
 mod lifecycle;
 mod seccomp;
+mod shown;
 mod spawner;
 mod usage;
 
