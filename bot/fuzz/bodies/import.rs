@@ -9,7 +9,7 @@ use std::process::Command;
 
 use bot::checkout::{Base, Mirrors};
 use bot::patch::{Limits, Patch, import};
-use bot::workspace::{Owner, Workspace};
+use bot::workspace::Owner;
 
 const SECRET: &[u8] = b"the secret outside";
 const NAMES: [&[u8]; 24] = [

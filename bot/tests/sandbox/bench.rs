@@ -230,6 +230,23 @@ pub(crate) fn living(words: &str) -> Vec<i32> {
     found.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect()
 }
 
+/// The processes that sleep for so long, and none that is still to become one.
+pub(crate) fn sleepers(pause: &str) -> Vec<i32> {
+    let mut found = living(pause);
+    let line = format!("sleep\0{pause}\0");
+    found.retain(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|own| own == line)
+    });
+    found
+}
+
+/// A folder that can be shown inside: nothing of the sandbox's own lies over it there.
+pub(crate) fn showable() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    folder
+}
+
 pub(crate) fn lives(words: &str) -> bool {
     !living(words).is_empty()
 }

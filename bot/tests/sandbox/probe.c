@@ -25,7 +25,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -130,13 +129,14 @@ static long perf(char **value) {
 
 static long page_faults(char **value) { (void)value; return syscall(SYS_userfaultfd, 1); }
 
+// What an attack has started and nobody else ends.
+static pid_t victim;
+
 static pid_t child_that_waits(void) {
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    victim = fork();
+    if (victim == 0)
         for (;;) pause();
-    }
-    return child;
+    return victim;
 }
 
 static long trace(char **value) {
@@ -478,8 +478,9 @@ static void run(const char *argument, char *text) {
         pid_t child = fork();
         if (child == 0) {
             umask(0);
-            // What it starts goes with it.
-            _exit(ATTACKS[at].run(value) < 0 ? errno : 0);
+            int answer = ATTACKS[at].run(value) < 0 ? errno : 0;
+            if (victim > 0) kill(victim, SIGKILL);
+            _exit(answer);
         }
         int status;
         waitpid(child, &status, 0);

@@ -83,6 +83,7 @@ fn without_system(flags: Vec<Flag>) -> Vec<String> {
             "--ro-bind" if place.starts_with("/etc/") => {
                 ["/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ld.so.cache", "/etc/alternatives"]
                     .contains(&place)
+                    || place.starts_with("/etc/java-")
             }
             "--ro-bind" => programs.contains(&place) && values[0] == values[1],
             "--symlink" => programs.contains(&place),
