@@ -103,6 +103,10 @@ impl World {
         let own = content.split(|byte| *byte == 0).next().unwrap_or_default();
         let name = NAMES.get(usize::from(place)).copied().unwrap_or(own);
         let Some(path) = beneath(root, name) else { return };
+        if matches!(what % 8, 0 | 6) && path.is_symlink() {
+            // Writing would follow it, which an agent in its sandbox cannot.
+            let _ = std::fs::remove_file(&path);
+        }
         let _ = match what % 8 {
             0 => std::fs::write(&path, content),
             1 => std::fs::create_dir(&path),
