@@ -6,7 +6,7 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
 use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
-    seccomp, usage,
+    seccomp, shown, usage,
 };
 use crate::workspace::{Workspace, let_owner_in};
 
@@ -52,11 +52,13 @@ impl Bubblewrap {
     ///
     /// # Errors
     /// The binary cannot be trusted or is too old, or this processor has no filter.
-    pub(super) fn new(options: Options) -> Result<Self, SetupError> {
+    pub(super) fn new(mut options: Options) -> Result<Self, SetupError> {
         let unusable =
             |reason: String, remedy: &str| SetupError::Unusable { reason, remedy: remedy.into() };
+        // From here on it is the binary that was looked at, whatever becomes of a link that led to it.
+        options.config.bwrap = trusted(&options.config.bwrap)?;
+        shown::without_sockets(&options.config.read_only)?;
         let bwrap = &options.config.bwrap;
-        trusted(bwrap)?;
         let ask = |flag: &str| {
             let asked = Process::new(bwrap).arg(flag).env_clear().stdin(Stdio::null()).output();
             asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).map_err(
@@ -144,7 +146,12 @@ impl Bubblewrap {
         let settings = &self.options.config;
         let mut options = Vec::new();
         for word in arguments::options(settings, command, &numbers) {
-            options.extend(word.into_vec());
+            let word = word.into_vec();
+            // It would end there, and the rest of it would be options of their own.
+            if word.contains(&0) {
+                return Err(io::Error::other("an option holds a NUL byte"));
+            }
+            options.extend(word);
             options.push(0);
         }
         files.push(memory(&options)?);
@@ -347,11 +354,15 @@ impl Sandbox for Bubblewrap {
     }
 }
 
-/// A binary that only root can change, and that gives nobody root's rights.
-fn trusted(bwrap: &Path) -> Result<(), SetupError> {
+/// The binary itself, behind any links: one that only root can change, and that gives nobody root's rights.
+fn trusted(bwrap: &Path) -> Result<PathBuf, SetupError> {
     let shown = bwrap.display();
     let unusable =
         |reason: String, remedy: &str| Err(SetupError::Unusable { reason, remedy: remedy.into() });
+    if !bwrap.is_absolute() {
+        let reason = format!("`{shown}` is no absolute path");
+        return unusable(reason, "name the whole path in `sandbox.bwrap`");
+    }
     let real = match std::fs::canonicalize(bwrap) {
         Ok(real) => real,
         Err(error) => {
@@ -375,7 +386,7 @@ fn trusted(bwrap: &Path) -> Result<(), SetupError> {
             "install a bubblewrap that is not setuid, and allow user namespaces",
         );
     }
-    Ok(())
+    Ok(real)
 }
 
 /// A file that is nowhere but in memory, to be read from its start.

@@ -11,6 +11,7 @@ pub mod child;
 mod doctor;
 mod lifecycle;
 mod seccomp;
+mod shown;
 mod spawner;
 mod usage;
 
