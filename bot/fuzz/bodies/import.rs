@@ -80,7 +80,8 @@ impl World {
     pub(crate) fn run(&self, acts: &[u8]) -> Patch {
         let root = self.folder.path().join("workspace");
         let Base { mirror, commit, .. } = &self.base;
-        let made = self.runtime.block_on(mirror.workspace(commit, &root, Owner::Service));
+        let stock = self.base.stock(self.folder.path().join("stock"));
+        let made = self.runtime.block_on(stock.workspace(commit, &root, Owner::Service));
         let workspace = made.expect("the folder is ours");
         let mut rest = acts;
         while let [what, place, n_bytes, more @ ..] = rest {

@@ -101,9 +101,11 @@ fn without_system(flags: Vec<Flag>) -> Vec<String> {
 
 #[test]
 fn t41_bubblewrap_is_told_this_and_in_this_order() {
-    let mut settings = config::Sandbox::default();
-    settings.read_only = vec!["/opt/tools".into()];
-    settings.path = vec!["/opt/tools/bin".into()];
+    let mut settings = config::Sandbox {
+        read_only: vec!["/opt/tools".into()],
+        path: vec!["/opt/tools/bin".into()],
+        ..config::Sandbox::default()
+    };
     settings.env.insert("LANGUAGE".into(), "de".into());
     let told = without_system(flags_of(&settings, &command("true")));
     assert_eq!(
@@ -160,8 +162,10 @@ fn t41_bubblewrap_is_told_this_and_in_this_order() {
 /// is put where an agent could have left one: the workspace is the one place that outlives a command.
 #[test]
 fn t23_no_destination_has_an_ancestor_that_an_agent_wrote() {
-    let mut settings = config::Sandbox::default();
-    settings.read_only = vec!["/opt/a".into(), "/usr/share/b".into()];
+    let settings = config::Sandbox {
+        read_only: vec!["/opt/a".into(), "/usr/share/b".into()],
+        ..config::Sandbox::default()
+    };
     let long = "# x\n".repeat(100_000);
     for script in ["true", long.as_str()] {
         let flags = flags_of(&settings, &command(script));
