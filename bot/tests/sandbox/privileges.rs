@@ -172,7 +172,7 @@ async fn t36_bubblewrap_is_never_started_as_root() {
     }
     let orders = |identity: &str| {
         format!(
-            r#"{{"program":"/usr/bin/id","arguments":[[45,117]],"n_files":0,"service":{},"identity":{identity},
+            r#"{{"program":"/usr/bin/id","arguments":[[45,117]],"n_files":0,"service":{},"identity":{identity},"groups":[],
             "limits":{{"open_files":64,"file_bytes":4096,"processes":64}}}}"#,
             std::process::id()
         )
