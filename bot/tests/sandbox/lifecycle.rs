@@ -49,13 +49,12 @@ async fn t24_daemons_end_with_a_command_that_exits() {
     shell.args(["-c", &daemons(&pause)]).current_dir(folder.path()).stdout(Stdio::null());
     shell.stderr(Stdio::null()).process_group(0);
     shell.status().unwrap();
-    let left = sleepers(&pause);
+    until("the control leaves them", || sleepers(&pause).len() >= 5).await;
     until("the control is cleared away", || {
         clear(&pause);
         !lives(&pause)
     })
     .await;
-    assert!(left.len() >= 5, "{left:?}");
 
     assert_eq!(bench.says(&daemons(&pause)).await, "left\n");
     assert!(!lives(&pause), "{:?}", living(&pause));
