@@ -281,6 +281,13 @@ pub fn workshop(
 /// Names each property that does not hold and what to do.
 pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
     let report = sandbox.probe().await;
+    for check in report.checks.iter().filter(|check| check.verdict == sandbox::Verdict::Warns) {
+        tracing::info!(
+            check = check.name,
+            detail = check.detail,
+            "the sandbox holds without this; `hyla doctor` shows all checks"
+        );
+    }
     if report.holds() {
         return Ok(());
     }

@@ -10,6 +10,7 @@ pub mod clean_up;
 pub mod clock;
 mod desk;
 pub mod doctor;
+pub mod egress;
 pub mod evidence;
 pub mod explain;
 pub mod fix;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Evidence, Forge, Gate, Local, Model, ModelKind, Protected, Publish, Queue,
-    Sandbox, Server, Session,
+    CleanUp, Config, Evidence, Forge, Gate, Limit, Local, Model, ModelKind, Protected, Publish,
+    Queue, Sandbox, Server, Session,
 };
 
 /// A key and what is wrong with it.
@@ -16,6 +16,9 @@ pub(crate) type Checked = Result<(), Wrong>;
 
 /// Bytes of the memory page; anything below cannot hold a program.
 const SMALLEST_BYTES: u64 = 4096;
+
+/// Below it not even the sandbox starts: bubblewrap, a shell and what they read.
+const SMALLEST_MEMORY_BYTES: u64 = 32 << 20;
 
 /// Nothing here is meant to take longer, and sums of far longer times overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -244,6 +247,22 @@ fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
     ] {
         need(value >= SMALLEST_BYTES, key, "it must be at least 4096")?;
     }
+    need(
+        sandbox.memory_bytes >= SMALLEST_MEMORY_BYTES,
+        "sandbox.memory_bytes",
+        "it must be at least 33554432, or no command starts",
+    )?;
+    need(
+        sandbox.cpus == 0.0 || (0.1..=1024.0).contains(&sandbox.cpus),
+        "sandbox.cpus",
+        "it must be from 0.1 to 1024, or 0 for all of them",
+    )?;
+    need(
+        sandbox.cpus > 0.0 || !sandbox.require.iter().flatten().any(|limit| *limit == Limit::Cpus),
+        "sandbox.require",
+        "it asks for a limit of `cpus`, but `sandbox.cpus` is 0, which is none",
+    )?;
+    need(sandbox.workspace_files >= 100, "sandbox.workspace_files", "it must be at least 100")?;
     need(
         (16..=1 << 20).contains(&sandbox.processes),
         "sandbox.processes",

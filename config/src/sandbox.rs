@@ -28,6 +28,10 @@ pub struct Sandbox {
     pub home_bytes: u64,
     /// Size of `/dev/shm`, in bytes.
     pub shm_bytes: u64,
+    /// Memory of one command, in bytes; what it writes to `/tmp`, the home folder and `/dev/shm` counts.
+    pub memory_bytes: u64,
+    /// Processor cores that one command may keep busy, such as 1.5; 0 is all of them.
+    pub cpus: f64,
     /// Processes and threads of one command.
     pub processes: u64,
     /// Largest single file that a command may write, in bytes.
@@ -36,6 +40,36 @@ pub struct Sandbox {
     pub open_files: u64,
     /// Bytes that the workspace may hold; a command that passes it is ended.
     pub workspace_bytes: u64,
+    /// Files and folders that the workspace may hold; a command that passes it is ended.
+    pub workspace_files: u64,
+    /// Bytes of the workspace's file system that stay free for everybody else; a command that takes them is ended.
+    pub free_bytes: u64,
+    /// The limits without which no command runs. None is [`Sandbox::required`].
+    pub require: Option<Vec<Limit>>,
+}
+
+/// A limit of one command that not every machine can enforce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// `memory_bytes`
+    Memory,
+    /// `processes`
+    Processes,
+    /// `cpus`
+    Cpus,
+}
+
+impl Sandbox {
+    /// The limits without which no command runs. `is_unit`: the service manager started this process as a unit of its own,
+    /// where one line of the unit provides them.
+    pub fn required(&self, is_unit: bool) -> Vec<Limit> {
+        match &self.require {
+            Some(limits) => limits.clone(),
+            None if is_unit => vec![Limit::Memory, Limit::Processes],
+            None => Vec::new(),
+        }
+    }
 }
 
 /// Which mechanism confines the agent.
@@ -61,10 +95,15 @@ impl Default for Sandbox {
             tmp_bytes: 2 << 30,
             home_bytes: 1 << 30,
             shm_bytes: 64 << 20,
+            memory_bytes: 4 << 30,
+            cpus: 0.0,
             processes: 512,
             file_bytes: 4 << 30,
             open_files: 4096,
             workspace_bytes: 20 << 30,
+            workspace_files: 1_000_000,
+            free_bytes: 256 << 20,
+            require: None,
         }
     }
 }

@@ -40,7 +40,7 @@ fn an_error_names_file_key_and_reason() {
         ("[model.local]\nsessions = 0", "`model.local.sessions`", "from 1 to 256"),
         ("[session]\nturn_tokens = 131072", "`session.turn_tokens`", "context_tokens"),
         ("[session]\ntop_p = 0.0", "`session.top_p`", "above 0"),
-        ("[sandbox]\nmemory_bytes = 1000000", "`sandbox", "unknown field `memory_bytes`"),
+        ("[sandbox]\nram_bytes = 1000000", "`sandbox", "unknown field `ram_bytes`"),
         ("[sandbox]\nuid = 0", "`sandbox.uid`", "root"),
         ("[sandbox]\nread_only = [\"/var/lib/hyla/x\"]", "`sandbox.read_only`", "own data"),
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
@@ -274,4 +274,33 @@ fn fields(printed: &str) -> BTreeSet<String> {
     }
     fields.remove("forges");
     fields
+}
+
+#[test]
+fn a_limit_that_cannot_be_meant_is_refused() {
+    for (line, key, reason) in [
+        ("memory_bytes = 1000000", "`sandbox.memory_bytes`", "no command starts"),
+        ("cpus = 0.01", "`sandbox.cpus`", "from 0.1"),
+        ("workspace_files = 1", "`sandbox.workspace_files`", "at least 100"),
+        ("require = [\"cpus\"]", "`sandbox.require`", "`sandbox.cpus` is 0"),
+        ("require = [\"disk\"]", "`sandbox.require", "unknown variant `disk`"),
+    ] {
+        let error = error(&format!("[sandbox]\n{line}"));
+        assert!(error.contains(key) && error.contains(reason), "{line:?} gave {error:?}");
+    }
+}
+
+#[test]
+fn memory_and_processes_are_required_of_a_unit_unless_the_file_says_otherwise() {
+    use crate::{Limit, Sandbox};
+    let both = vec![Limit::Memory, Limit::Processes];
+    let left_out = Sandbox::default();
+    assert_eq!((left_out.required(true), left_out.required(false)), (both, vec![]));
+    for (written, read) in
+        [("[]", vec![]), ("[\"memory\", \"cpus\"]", vec![Limit::Memory, Limit::Cpus])]
+    {
+        let text = format!("[sandbox]\ncpus = 2.0\nrequire = {written}\n");
+        let sandbox = parse(Path::new("hyla.toml"), &text).unwrap().sandbox;
+        assert_eq!((sandbox.required(true), sandbox.required(false)), (read.clone(), read));
+    }
 }

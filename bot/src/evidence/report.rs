@@ -157,6 +157,7 @@ fn result(ran: &Ran) -> String {
         End::Exited(code) => format!("exit {code}"),
         End::TimedOut => "time limit".to_owned(),
         End::DiskFull => "disk limit".to_owned(),
+        End::OutOfMemory => "memory limit".to_owned(),
     };
     match ran.counts {
         Some(counts) => format!("{end}; {}", counted(counts)),
@@ -231,7 +232,7 @@ fn judge(end: End) -> Judged {
     match end {
         End::Exited(0) => Judged::Passes,
         End::Exited(_) => Judged::Fails,
-        End::TimedOut | End::DiskFull => Judged::Unknown,
+        End::TimedOut | End::DiskFull | End::OutOfMemory => Judged::Unknown,
     }
 }
 

@@ -230,11 +230,16 @@ async fn a_test_that_shows_nothing_is_seen() {
 #[tokio::test]
 async fn runs_that_do_not_end_say_nothing() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
-    for end in [End::TimedOut, End::DiskFull] {
+    for (end, named) in [
+        (End::TimedOut, "time limit"),
+        (End::DiskFull, "disk limit"),
+        (End::OutOfMemory, "memory limit"),
+    ] {
         let sandbox = Scripted::new(move |_, _| Ok(end));
         let evidence = gathered(&sandbox, &world, &base, &patch, &command()).await.unwrap();
         assert_eq!(passed(&evidence)[1], Some(false));
-        assert!(evidence.table().contains("did not finish"), "{}", evidence.table());
+        let table = evidence.table();
+        assert!(table.contains("did not finish") && table.contains(named), "{table}");
     }
 }
 

@@ -71,6 +71,9 @@ fn show(finished: &Finished, timeout: Duration, limit_chars: usize) -> String {
         End::Exited(code) => (format!("Exit code: {code}"), ""),
         End::TimedOut => (format!("Timed out after {:.1}s", timeout.as_secs_f64()), ""),
         End::DiskFull => (format!("Exit code: {KILLED}"), "[killed: the disk limit is reached]"),
+        End::OutOfMemory => {
+            (format!("Exit code: {KILLED}"), "[killed: the memory limit is reached]")
+        }
     };
     let mut text = Cut::new(limit_chars);
     text.push(&first);

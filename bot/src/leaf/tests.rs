@@ -545,6 +545,10 @@ async fn bash_shows_the_end_and_both_streams() {
             finished(End::DiskFull, b"", b""),
             "Exit code: 137\nSTDOUT:\n\nSTDERR:\n[killed: the disk limit is reached]",
         ),
+        (
+            finished(End::OutOfMemory, b"a", b""),
+            "Exit code: 137\nSTDOUT:\na\nSTDERR:\n[killed: the memory limit is reached]",
+        ),
     ];
     for (finished, expected) in table {
         let place = Place::with(LIMITS, Some(finished));

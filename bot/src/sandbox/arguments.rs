@@ -151,6 +151,19 @@ fn system(list: &mut List) {
             list.add(&["--ro-bind", path, path]);
         }
     }
+    for path in java() {
+        list.add(&["--ro-bind", &path, &path]);
+    }
+}
+
+/// Where distributions keep the settings of each Java, without which it does not start.
+fn java() -> Vec<String> {
+    let entries = std::fs::read_dir("/etc").into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut paths: Vec<String> =
+        names.filter(|name| name.starts_with("java-")).map(|name| format!("/etc/{name}")).collect();
+    paths.sort();
+    paths
 }
 
 struct List(Vec<OsString>);
@@ -164,3 +177,6 @@ impl List {
         self.add(&["--size", &size_bytes.to_string(), "--tmpfs", path]);
     }
 }
+
+#[cfg(test)]
+mod tests;

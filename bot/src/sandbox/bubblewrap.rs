@@ -6,7 +6,7 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,17 +16,24 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 use super::capture::Capture;
+use super::cgroup::{self, Controller, Counter, Group, Groups};
 use super::child::{FIRST_FILE, Limits, Orders};
 use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
 use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
-    seccomp, usage,
+    seccomp, shown, usage,
 };
 use crate::workspace::{Workspace, let_owner_in};
 
 /// How often the workspace's size is looked at, at most.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often the space that is left to everybody is looked at, and whether memory was used up: a fast disk takes some
+/// hundred megabytes meanwhile.
+const QUICK_LOOK: Duration = Duration::from_millis(100);
+/// The user's limit of processes, in commands, where a control group counts those of each command: as many as there may be
+/// workers (`queue.workers`), so that no command takes what another one may have.
+const COMMANDS: u64 = 64;
 /// How long the streams may take to end once every process is dead.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -34,6 +41,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub(super) struct Bubblewrap {
     options: Options,
     spawner: Spawner,
+    groups: Groups,
     dying: Dying,
     program: Vec<u8>,
     version: String,
@@ -44,11 +52,13 @@ impl Bubblewrap {
     ///
     /// # Errors
     /// The binary cannot be trusted or is too old, or this processor has no filter.
-    pub(super) fn new(options: Options) -> Result<Self, SetupError> {
+    pub(super) fn new(mut options: Options) -> Result<Self, SetupError> {
         let unusable =
             |reason: String, remedy: &str| SetupError::Unusable { reason, remedy: remedy.into() };
+        // From here on it is the binary that was looked at, whatever becomes of a link that led to it.
+        options.config.bwrap = trusted(&options.config.bwrap)?;
+        shown::without_sockets(&options.config.read_only)?;
         let bwrap = &options.config.bwrap;
-        trusted(bwrap)?;
         let ask = |flag: &str| {
             let asked = Process::new(bwrap).arg(flag).env_clear().stdin(Stdio::null()).output();
             asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).map_err(
@@ -69,12 +79,18 @@ impl Bubblewrap {
         }
         let program = seccomp::program()
             .map_err(|error| unusable(error.to_string(), "run the bot on x86-64 or AArch64"))?;
+        let groups = Groups::open(cgroup::Limits {
+            memory_bytes: options.config.memory_bytes,
+            processes: options.config.processes,
+            cpus: options.config.cpus,
+        });
         let dying = Dying::new();
         let spawner = Spawner::new(dying.clone()).map_err(|source| SetupError::Start {
             reason: "its starting thread cannot be made".into(),
             source: Some(source),
         })?;
-        Ok(Self { version: ask("--version")?.trim().to_owned(), options, spawner, dying, program })
+        let version = ask("--version")?.trim().to_owned();
+        Ok(Self { version, options, spawner, groups, dying, program })
     }
 
     /// Starts one command. Returns it with the reading ends of its two streams, and with what lets it begin.
@@ -82,10 +98,11 @@ impl Bubblewrap {
         &self,
         workspace: &Workspace,
         command: &Command,
+        group: Group,
     ) -> Result<(Running, [io::PipeReader; 2], io::PipeWriter), SetupError> {
         let (input, gate) = io::pipe().map_err(start("its pipes cannot be made"))?;
         let (orders, mut files, status) =
-            self.prepare(workspace, command).map_err(start("its files cannot be made"))?;
+            self.prepare(workspace, command, &group).map_err(start("its files cannot be made"))?;
         files.push(input.into());
         let (stdout, to_stdout) = io::pipe().map_err(start("its pipes cannot be made"))?;
         let (stderr, to_stderr) = io::pipe().map_err(start("its pipes cannot be made"))?;
@@ -95,6 +112,7 @@ impl Bubblewrap {
             streams: [to_stdout.into(), to_stderr.into()],
             files,
             status,
+            group,
         };
         let helper = self.options.helper.display().to_string();
         let running = self.spawner.start(begin).await.map_err(|source| SetupError::Start {
@@ -109,6 +127,7 @@ impl Bubblewrap {
         &self,
         workspace: &Workspace,
         command: &Command,
+        group: &Group,
     ) -> io::Result<(OwnedFd, Vec<OwnedFd>, io::PipeReader)> {
         let (status, to_status) = io::pipe()?;
         let mut files: Vec<OwnedFd> =
@@ -127,7 +146,12 @@ impl Bubblewrap {
         let settings = &self.options.config;
         let mut options = Vec::new();
         for word in arguments::options(settings, command, &numbers) {
-            options.extend(word.into_vec());
+            let word = word.into_vec();
+            // It would end there, and the rest of it would be options of their own.
+            if word.contains(&0) {
+                return Err(io::Error::other("an option holds a NUL byte"));
+            }
+            options.extend(word);
             options.push(0);
         }
         files.push(memory(&options)?);
@@ -141,26 +165,57 @@ impl Bubblewrap {
             n_files: files.len(),
             service: std::process::id(),
             identity: is_root.then_some((settings.uid, settings.gid)),
+            groups: group
+                .entries()
+                .into_iter()
+                .map(|path| path.into_os_string().into_vec())
+                .collect(),
             limits: Limits {
                 open_files: settings.open_files,
                 file_bytes: settings.file_bytes,
-                processes: settings.processes,
+                processes: self.processes_of_user(),
             },
         };
         Ok((memory(&serde_json::to_vec(&orders)?)?, files, status))
     }
 
+    /// What `RLIMIT_NPROC` is set to, which counts all processes of the user.
+    pub(super) fn processes_of_user(&self) -> u64 {
+        let processes = self.options.config.processes;
+        match self.groups.enforces(Controller::Pids) {
+            Ok(_) => processes * COMMANDS,
+            Err(_) => processes,
+        }
+    }
+
+    /// The control groups that commands get.
+    pub(super) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Ready when little is left of the file system.
+    async fn full(&self, workspace: &Workspace) -> io::Result<()> {
+        let free_bytes = self.options.config.free_bytes;
+        loop {
+            tokio::time::sleep(QUICK_LOOK).await;
+            let folder = workspace.dir().try_clone_to_owned()?;
+            let looked = tokio::task::spawn_blocking(move || usage::is_full(&folder, free_bytes));
+            if looked.await.map_err(io::Error::other)?? {
+                return Ok(());
+            }
+        }
+    }
+
     /// Ready when the workspace has grown too large.
     async fn overfull(&self, workspace: &Workspace) -> io::Result<()> {
-        let limit_bytes = self.options.config.workspace_bytes;
+        let config::Sandbox { workspace_bytes, workspace_files, .. } = self.options.config;
         let mut rest = LOOK;
         loop {
             tokio::time::sleep(rest).await;
             let folder = workspace.dir().try_clone_to_owned()?;
             let begun = Instant::now();
-            let looked =
-                tokio::task::spawn_blocking(move || usage::is_over(&folder, limit_bytes)).await;
-            if looked.map_err(io::Error::other)?? {
+            let look = move || usage::is_over(&folder, workspace_bytes, workspace_files);
+            if tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?? {
                 return Ok(());
             }
             // Looking takes at most a tenth of the time.
@@ -170,6 +225,93 @@ impl Bubblewrap {
 }
 
 impl Bubblewrap {
+    /// Why no command may run, if a limit that is required is not enforced.
+    fn refusal(&self) -> Option<SetupError> {
+        let (limit, reason) =
+            doctor::unmet(&self.groups, &self.options.config).into_iter().next()?;
+        Some(SetupError::Unusable {
+            reason: format!("`{limit}` of one command is not limited: {reason}"),
+            remedy: doctor::DELEGATE.into(),
+        })
+    }
+
+    /// Runs one command, whatever is required: to show what is missing.
+    pub(super) async fn run_anyway(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<Finished, SetupError> {
+        let group = self.groups.take().map_err(no_group)?;
+        self.run_in(workspace, command, group).await
+    }
+
+    /// A control group with limits of its own.
+    pub(super) fn make_group(&self, limits: &cgroup::Limits) -> Result<Group, SetupError> {
+        self.groups.make_with(limits).map_err(no_group)
+    }
+
+    /// Runs one command in this group, whatever is required.
+    pub(super) async fn run_in(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+        group: Group,
+    ) -> Result<Finished, SetupError> {
+        if command.script.contains('\0') {
+            let head = b"bash: the command holds a NUL byte\n".to_vec();
+            let stderr = Stream { head, ..Stream::default() };
+            return Ok(Finished {
+                end: End::Exited(126),
+                stdout: Stream::default(),
+                stderr,
+                elapsed: Duration::ZERO,
+            });
+        }
+        if !self.is_sure() {
+            return Err(SetupError::Unsure);
+        }
+        // An earlier command may have closed the folder that this one starts in.
+        let_owner_in(workspace.dir())
+            .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
+        let begun = Instant::now();
+        let killed = group.killed();
+        let (mut running, [stdout, stderr], gate) = self.start(workspace, command, group).await?;
+        let capture = || Capture::new(command.head_bytes, command.tail_bytes);
+        let stdout = tokio::spawn(read(stdout, None, capture()));
+        let stderr = tokio::spawn(read(stderr, Some(gate), capture()));
+        let ended = tokio::select! {
+            gone = running.gone() => gone.map(|()| None),
+            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
+            full = self.overfull(workspace) => full.map(|()| Some(End::DiskFull)),
+            full = self.full(workspace) => full.map(|()| Some(End::DiskFull)),
+            () = out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
+        };
+        let elapsed = begun.elapsed();
+        let gone = running
+            .end()
+            .await
+            .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
+        let ended = ended.map_err(start("it cannot be watched"))?;
+        let [stdout, stderr] = [self.drained(stdout).await?, self.drained(stderr).await?];
+        let end = match (ended, gone.exit_code) {
+            (Some(end), _) => end,
+            // Bubblewrap itself may be among the killed, and then there is no exit code.
+            (None, _) if gone.is_out_of_memory => End::OutOfMemory,
+            (None, Some(code)) => End::Exited(code),
+            // Bubblewrap tells no exit code where the command never began.
+            (None, None) => {
+                let words = String::from_utf8_lossy(&stderr.head).trim().to_owned();
+                let reason = if words.is_empty() { gone.status.to_string() } else { words };
+                let reason = match doctor::remedy(&reason) {
+                    Some(remedy) => format!("{reason} ({remedy})"),
+                    None => reason,
+                };
+                return Err(SetupError::Start { reason, source: None });
+            }
+        };
+        Ok(Finished { end, stdout, stderr, elapsed })
+    }
+
     /// What a stream held. Every process that could write to it is dead.
     async fn drained(
         &self,
@@ -194,54 +336,10 @@ impl Sandbox for Bubblewrap {
     }
 
     async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError> {
-        if command.script.contains('\0') {
-            let head = b"bash: the command holds a NUL byte\n".to_vec();
-            let stderr = Stream { head, ..Stream::default() };
-            return Ok(Finished {
-                end: End::Exited(126),
-                stdout: Stream::default(),
-                stderr,
-                elapsed: Duration::ZERO,
-            });
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
         }
-        if !self.is_sure() {
-            return Err(SetupError::Unsure);
-        }
-        // An earlier command may have closed the folder that this one starts in.
-        let_owner_in(workspace.dir())
-            .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
-        let begun = Instant::now();
-        let (mut running, [stdout, stderr], gate) = self.start(workspace, command).await?;
-        let capture = || Capture::new(command.head_bytes, command.tail_bytes);
-        let stdout = tokio::spawn(read(stdout, None, capture()));
-        let stderr = tokio::spawn(read(stderr, Some(gate), capture()));
-        let ended = tokio::select! {
-            gone = running.gone() => gone.map(|()| None),
-            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
-            full = self.overfull(workspace) => full.map(|()| Some(End::DiskFull)),
-        };
-        let elapsed = begun.elapsed();
-        let gone = running
-            .end()
-            .await
-            .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
-        let ended = ended.map_err(start("it cannot be watched"))?;
-        let [stdout, stderr] = [self.drained(stdout).await?, self.drained(stderr).await?];
-        let end = match (ended, gone.exit_code) {
-            (Some(end), _) => end,
-            (None, Some(code)) => End::Exited(code),
-            // Bubblewrap tells no exit code where the command never began.
-            (None, None) => {
-                let words = String::from_utf8_lossy(&stderr.head).trim().to_owned();
-                let reason = if words.is_empty() { gone.status.to_string() } else { words };
-                let reason = match doctor::remedy(&reason) {
-                    Some(remedy) => format!("{reason} ({remedy})"),
-                    None => reason,
-                };
-                return Err(SetupError::Start { reason, source: None });
-            }
-        };
-        Ok(Finished { end, stdout, stderr, elapsed })
+        self.run_anyway(workspace, command).await
     }
 
     async fn quiet(&self) -> Result<(), SetupError> {
@@ -256,11 +354,15 @@ impl Sandbox for Bubblewrap {
     }
 }
 
-/// A binary that only root can change, and that gives nobody root's rights.
-fn trusted(bwrap: &Path) -> Result<(), SetupError> {
+/// The binary itself, behind any links: one that only root can change, and that gives nobody root's rights.
+fn trusted(bwrap: &Path) -> Result<PathBuf, SetupError> {
     let shown = bwrap.display();
     let unusable =
         |reason: String, remedy: &str| Err(SetupError::Unusable { reason, remedy: remedy.into() });
+    if !bwrap.is_absolute() {
+        let reason = format!("`{shown}` is no absolute path");
+        return unusable(reason, "name the whole path in `sandbox.bwrap`");
+    }
     let real = match std::fs::canonicalize(bwrap) {
         Ok(real) => real,
         Err(error) => {
@@ -284,7 +386,7 @@ fn trusted(bwrap: &Path) -> Result<(), SetupError> {
             "install a bubblewrap that is not setuid, and allow user namespaces",
         );
     }
-    Ok(())
+    Ok(real)
 }
 
 /// A file that is nowhere but in memory, to be read from its start.
@@ -323,4 +425,20 @@ async fn read(
 
 fn start(reason: &'static str) -> impl Fn(io::Error) -> SetupError {
     move |source| SetupError::Start { reason: reason.into(), source: Some(source) }
+}
+
+/// Ready when a process of a command was killed because the command's memory was used up. The kernel may kill one and leave
+/// the others; half a command is of no use.
+async fn out_of_memory(killed: Option<Counter>) {
+    let Some(killed) = killed else { return std::future::pending().await };
+    while !killed.has_grown() {
+        tokio::time::sleep(QUICK_LOOK).await;
+    }
+}
+
+fn no_group(error: cgroup::Error) -> SetupError {
+    SetupError::Start {
+        reason: "its control group cannot be made".into(),
+        source: Some(io::Error::other(error)),
+    }
 }

@@ -2,17 +2,18 @@
 //!
 //! The service cannot do this for itself, and between `fork` and `exec` only little is allowed; a small program that is
 //! started afresh may do it in plain safe code. It reads its orders from its standard input, so that none of them shows in
-//! a process list. Order matters: limits, files, privileges, identity, then bubblewrap with an empty environment.
+//! a process list. Order matters: groups, limits, files, privileges, identity, then bubblewrap with an empty environment.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,10 @@ pub const NAME: &str = "sandbox-child";
 const NOT_STARTED: u8 = 125;
 /// The kernel's highest: what is ended first when memory is used up. Nothing inside can go below what the service has.
 const OOM_SCORE: &str = "1000";
+/// Whatever else the machine does comes first, where no control group weighs the two.
+const NICE: i32 = 10;
+/// What a process writes to join a control group itself.
+const SELF: &str = "0";
 /// The first file that bubblewrap is given.
 pub(super) const FIRST_FILE: RawFd = 3;
 
@@ -38,6 +43,8 @@ pub(super) struct Orders {
     pub(super) service: u32,
     /// User and group to become; none if the service is no root.
     pub(super) identity: Option<(u32, u32)>,
+    /// Files by which it joins its control groups, as bytes.
+    pub(super) groups: Vec<Vec<u8>>,
     /// Limits of one process, or of the user for processes.
     pub(super) limits: Limits,
 }
@@ -70,13 +77,19 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     let kept = FIRST_FILE + RawFd::try_from(orders.n_files).unwrap_or(RawFd::MAX - FIRST_FILE);
     rustix::stdio::dup2_stdin(std::fs::File::open(format!("/proc/self/fd/{kept}"))?)?;
 
+    for group in orders.groups {
+        std::fs::write(Path::new(OsStr::from_bytes(&group)), SELF)?;
+    }
     let limit = |resource, value| setrlimit(resource, value, value);
-    // Where this is not allowed the command may still run; the doctor says so.
+    // Where these are not allowed the command may still run; the doctor says so of the first.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+    let _ = rustix::process::nice(NICE);
     limit(Resource::RLIMIT_CORE, 0)?;
     limit(Resource::RLIMIT_NOFILE, orders.limits.open_files)?;
     limit(Resource::RLIMIT_FSIZE, orders.limits.file_bytes)?;
-    limit(Resource::RLIMIT_NPROC, orders.limits.processes)?;
+    // Nobody but root may raise it, and it is no more than a second fence where a group counts processes.
+    let (_, most) = getrlimit(Resource::RLIMIT_NPROC)?;
+    limit(Resource::RLIMIT_NPROC, orders.limits.processes.min(most))?;
     close_others(kept)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::thread::set_no_new_privs(true)?;

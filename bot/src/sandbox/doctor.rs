@@ -2,6 +2,8 @@
 //!
 //! A sandbox that only pretends passes no such check, whatever its exit codes say.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
@@ -11,6 +13,9 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(super) use limits::{DELEGATE, unmet};
+
+use super::bubblewrap::Bubblewrap;
 use super::{
     Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict, arguments,
     workspace_owner,
@@ -47,7 +52,8 @@ can setuid 'chmod 4755 /workspace/canary'
 can ring 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
 say oom_score "$(cat /proc/self/oom_score_adj)"
-say tmp_bytes "$(($(stat -f -c '%b * %S' /tmp)))"
+size() { say "$1" "$(($(stat -f -c '%b * %S' "$2")))"; }
+size tmp_bytes /tmp; size home_bytes /home; size shm_bytes /dev/shm
 # Bubblewrap's own process takes the filter a moment after it has started the command.
 for n in $(seq 40); do
   while read -r key value rest; do case $key in Seccomp:) init=$value;; esac; done </proc/1/status
@@ -68,7 +74,7 @@ struct Canaries {
     socket_name: String,
 }
 
-pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Options) -> Report {
+pub(super) async fn probe(sandbox: &Bubblewrap, version: &str, options: &Options) -> Report {
     let mut report = Report { backend: version.to_owned(), checks: Vec::new() };
     let canaries = match Canaries::make(workspace_owner(options)) {
         Ok(canaries) => canaries,
@@ -81,8 +87,10 @@ pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Option
             return report;
         }
     };
-    match sandbox.run(&canaries.workspace, &canaries.command()).await {
-        Ok(finished) => judge(&mut report, &finished, &canaries, options),
+    let said = match sandbox.run_anyway(&canaries.workspace, &canaries.command()).await {
+        Ok(finished) => {
+            judge(&mut report, &finished, &canaries, options, sandbox.processes_of_user())
+        }
         Err(error) => {
             let detail = match &error {
                 SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
@@ -94,8 +102,10 @@ pub(super) async fn probe(sandbox: &dyn Sandbox, version: &str, options: &Option
             report.add("starts", false, detail);
             return report;
         }
-    }
-    sleepers(&mut report, sandbox, &canaries).await;
+    };
+    let tried = limits::tried(sandbox, &canaries, options);
+    let (tried, ()) = tokio::join!(tried, sleepers(&mut report, sandbox, &canaries));
+    limits::judge(&mut report, sandbox, &said, tried, &options.config);
     let quiet = sandbox.quiet().await;
     let seen = quiet.as_ref().map_or_else(SetupError::to_string, |()| "all are dead".into());
     report.add("proves-deaths", quiet.is_ok(), seen);
@@ -162,13 +172,23 @@ impl Said {
         yes.map(|(name, _)| &name[prefix.len()..]).collect()
     }
 
+    fn number(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.trim().parse().ok()
+    }
+
     /// Whether anything with this prefix was tried at all.
     fn tried(&self, prefix: &str) -> bool {
         self.0.keys().any(|name| name.starts_with(prefix))
     }
 }
 
-fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options: &Options) {
+fn judge(
+    report: &mut Report,
+    finished: &Finished,
+    canaries: &Canaries,
+    options: &Options,
+    processes: u64,
+) -> Said {
     let text = String::from_utf8_lossy(&finished.stdout.head).into_owned();
     let lines = text.lines().filter_map(|line| line.split_once('='));
     let said = Said(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
@@ -187,7 +207,8 @@ fn judge(report: &mut Report, finished: &Finished, canaries: &Canaries, options:
     judge_identity(report, &said, canaries);
     judge_environment(report, &said, options);
     judge_sight(report, &said);
-    judge_limits(report, &said, &options.config);
+    judge_limits(report, &said, &options.config, processes);
+    said
 }
 
 /// Who a command is, and what it may do to the kernel.
@@ -270,34 +291,18 @@ fn judge_sight(report: &mut Report, said: &Said) {
     );
 }
 
-/// What a command may use.
-fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox) {
+/// What the kernel lets one process use, or one user.
+fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox, processes: u64) {
     let is_limited = said.is("core", "0")
         && said.is("open_files", &settings.open_files.to_string())
-        && said.is("processes_limit", &settings.processes.to_string())
-        && said.is("file_kib", &(settings.file_bytes / 1024).to_string())
-        && said
-            .0
-            .get("tmp_bytes")
-            .and_then(|n| n.trim().parse::<u64>().ok())
-            .is_some_and(|n| n <= settings.tmp_bytes.max(4096) + 4096);
+        // Where the user may have fewer anyway, it is fewer.
+        && said.number("processes_limit").is_some_and(|n| n <= processes)
+        && said.is("file_kib", &(settings.file_bytes / 1024).to_string());
     report.add(
         "limits",
         is_limited,
-        said.shown(&["core", "open_files", "processes_limit", "file_kib", "tmp_bytes"]),
+        said.shown(&["core", "open_files", "processes_limit", "file_kib"]),
     );
-    let order = if said.is("oom_score", "1000") {
-        "when it is used up, the kernel ends commands before the service"
-    } else {
-        "and the kernel may end the service for what a command uses: its `oom_score_adj` cannot be set"
-    };
-    report.checks.push(Check {
-        name: "memory-limit",
-        verdict: Verdict::Warns,
-        detail: format!(
-            "memory is not limited for one command, {order}; limit it for the whole service (systemd `MemoryMax=` with `OOMPolicy=continue`, or the container's limit)"
-        ),
-    });
 }
 
 fn listed(words: &[&str]) -> String {
@@ -305,17 +310,25 @@ fn listed(words: &[&str]) -> String {
 }
 
 /// What a command leaves in the background goes with it, and a command that would sleep ends at its time limit.
-async fn sleepers(report: &mut Report, sandbox: &dyn Sandbox, canaries: &Canaries) {
+async fn sleepers(report: &mut Report, sandbox: &Bubblewrap, canaries: &Canaries) {
+    let by = match sandbox.groups().ends_whole() {
+        true => "cgroup.kill and the end of the sandbox's first process",
+        false => "the end of the sandbox's first process",
+    };
     let left = "setsid sleep 60 & setsid sleep 60 >/dev/null 2>&1 &";
     for (name, script, limit, expected) in [
         ("ends-whole", format!("{left} exit 0"), PATIENCE, End::Exited(0)),
         ("ends-in-time", format!("{left} sleep 60"), SHORT, End::TimedOut),
     ] {
         let begun = std::time::Instant::now();
-        let finished = sandbox.run(&canaries.workspace, &command(script, limit)).await;
+        let finished = sandbox.run_anyway(&canaries.workspace, &command(script, limit)).await;
         let is_ended = matches!(&finished, Ok(finished) if finished.end == expected);
         let detail = match finished {
-            Ok(finished) => format!("{:?} after {:?}", finished.end, begun.elapsed()),
+            Ok(finished) => format!(
+                "enforced by the service's clock, by {by}: {:?} after {:?}",
+                finished.end,
+                begun.elapsed()
+            ),
             Err(error) => error.to_string(),
         };
         report.add(name, is_ended && begun.elapsed() < SHORT + Duration::from_secs(5), detail);

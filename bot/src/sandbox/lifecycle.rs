@@ -1,8 +1,8 @@
 //! From a started bubblewrap to the proof that all of its processes are dead.
 //!
 //! Ending bubblewrap alone may leave the sandbox running: at its start it can die before the inside has tied its own death
-//! to it. So the inner process is ended first, by the number that bubblewrap tells; with it the kernel ends every process
-//! of its PID namespace. Whoever drops a running command leaves this work to a thread. A death that cannot be proven is
+//! to it. So the control group is ended first, where one word does that, and then the inner process, by the number that
+//! bubblewrap tells; with it the kernel ends every process of its PID namespace. Whoever drops a running command leaves this work to a thread. A death that cannot be proven is
 //! remembered for good.
 
 use std::io::{self, Read};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
+
+use super::cgroup::Group;
 
 /// How long bubblewrap may take to tell the inner process's number.
 const TOLD: Duration = Duration::from_secs(5);
@@ -85,6 +87,7 @@ struct Parts {
     child: Child,
     outer: OwnedFd,
     status: Status,
+    group: Group,
 }
 
 /// What bubblewrap tells of itself, read as it comes.
@@ -110,11 +113,18 @@ pub(super) struct Gone {
     pub(super) exit_code: Option<i32>,
     /// Bubblewrap's own.
     pub(super) status: ExitStatus,
+    /// Whether a process of it was killed because its memory was used up.
+    pub(super) is_out_of_memory: bool,
 }
 
 impl Running {
     /// Takes over a child. `status` is the reading end of its status file.
-    pub(super) fn new(mut child: Child, status: io::PipeReader, dying: Dying) -> io::Result<Self> {
+    pub(super) fn new(
+        mut child: Child,
+        status: io::PipeReader,
+        group: Group,
+        dying: Dying,
+    ) -> io::Result<Self> {
         let opened = i32::try_from(child.id())
             .ok()
             .and_then(Pid::from_raw)
@@ -125,7 +135,7 @@ impl Running {
             let _ = child.wait();
         })?;
         let status = Status { pipe: status, text: Vec::new(), inner: Inner::Untold };
-        Ok(Self { parts: Some(Parts { child, outer, status }), dying })
+        Ok(Self { parts: Some(Parts { child, outer, status, group }), dying })
     }
 
     /// Waits until bubblewrap is gone by itself. Dropping the future changes nothing.
@@ -170,6 +180,7 @@ impl Drop for Running {
 }
 
 fn end(mut parts: Parts) -> io::Result<Gone> {
+    parts.group.kill()?;
     // As long as bubblewrap is starting, its number for the inner process is still to come.
     parts.status.read_until(TOLD, |status| !matches!(status.inner, Inner::Untold))?;
     parts.status.end_inner()?;
@@ -180,7 +191,14 @@ fn end(mut parts: Parts) -> io::Result<Gone> {
     }
     // The number may have come at the last moment.
     parts.status.end_inner()?;
-    Ok(Gone { exit_code: parts.status.told().1, status })
+    // Whoever joined the group after its first end is no longer there to start anybody.
+    parts.group.kill()?;
+    if !parts.group.is_empty(DEATH)? {
+        return Err(io::Error::other("its control group is not empty"));
+    }
+    let is_out_of_memory = parts.group.killed().is_some_and(|killed| killed.has_grown());
+    parts.group.done();
+    Ok(Gone { exit_code: parts.status.told().1, status, is_out_of_memory })
 }
 
 impl Status {

@@ -6,10 +6,12 @@
 mod arguments;
 mod bubblewrap;
 mod capture;
+mod cgroup;
 pub mod child;
 mod doctor;
 mod lifecycle;
 mod seccomp;
+mod shown;
 mod spawner;
 mod usage;
 
@@ -80,6 +82,8 @@ pub enum End {
     TimedOut,
     /// It filled the workspace beyond its limit.
     DiskFull,
+    /// It used up the memory that it may have.
+    OutOfMemory,
 }
 
 /// A captured stream.

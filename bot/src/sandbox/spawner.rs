@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use command_fds::{CommandFdExt, FdMapping};
 use tokio::sync::oneshot;
 
+use super::cgroup::Group;
 use super::child;
 use super::lifecycle::{Counted, Dying, Running};
 
@@ -27,6 +28,8 @@ pub(super) struct Start {
     pub(super) files: Vec<OwnedFd>,
     /// The reading end of bubblewrap's status file.
     pub(super) status: io::PipeReader,
+    /// The control group that it joins.
+    pub(super) group: Group,
 }
 
 struct Request {
@@ -87,5 +90,5 @@ fn spawn(start: Start, dying: Dying) -> io::Result<Running> {
         .stderr(Stdio::from(stderr))
         .fd_mappings(start.files.into_iter().enumerate().map(mapping).collect())
         .map_err(io::Error::other)?;
-    Running::new(command.spawn()?, start.status, dying)
+    Running::new(command.spawn()?, start.status, start.group, dying)
 }

@@ -1,6 +1,7 @@
 //! How much of the disk a workspace takes, looked at while a command runs.
 //!
-//! Between two looks a command can still write; the limit of one file and the free space that must stay bound what.
+//! Between two looks a command can still write. The whole file system is cheap to look at, so what must stay free of it is
+//! looked at often; a walk takes longer the more there is.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,25 +14,27 @@ use crate::workspace::{let_owner_in, set_mode};
 
 /// Folders within folders that are looked into; deeper ones take an open file each.
 const DEPTH: usize = 200;
-/// Entries of one look at most.
-const ENTRIES: usize = 1_000_000;
-/// Bytes of the file system that must stay free for everybody else.
-const FREE_BYTES: u64 = 256 << 20;
+/// Files and folders that the file system must still have room for.
+const FREE_FILES: u64 = 10_000;
 /// Attempts at the workspace's own folder, which a command may close as fast as it is opened.
 const ATTEMPTS: usize = 16;
 /// What an owner needs to look into a folder.
 const LOOK: u32 = 0o500;
 
-/// Whether the workspace holds more than it may, or its file system is nearly full.
-pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64) -> io::Result<bool> {
+/// Whether the workspace's file system is nearly full, of bytes or of files.
+pub(super) fn is_full(workspace: &OwnedFd, free_bytes: u64) -> io::Result<bool> {
     let system = rustix::fs::fstatvfs(workspace)?;
-    if system.f_bavail.saturating_mul(system.f_frsize) < FREE_BYTES {
-        return Ok(true);
-    }
+    // Some file systems make room for files as they are needed, and count none.
+    let has_no_files = system.f_files > 0 && system.f_favail < FREE_FILES;
+    Ok(has_no_files || system.f_bavail.saturating_mul(system.f_frsize) < free_bytes)
+}
+
+/// Whether the workspace holds more than it may.
+pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64, limit_files: u64) -> io::Result<bool> {
     // Without the first folder there is nothing to be seen this time; the next look comes soon.
     let Some(top) = top(workspace)? else { return Ok(false) };
     let mut stack = vec![top];
-    let (mut n_bytes, mut n_entries) = (0_u64, 0_usize);
+    let (mut n_bytes, mut n_entries) = (0_u64, 0_u64);
     while let Some(folder) = stack.last_mut() {
         let Some(name) = folder.waiting.pop() else {
             stack.pop();
@@ -43,7 +46,7 @@ pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64) -> io::Result<bool>
         };
         n_bytes =
             n_bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
-        if n_bytes > limit_bytes || n_entries > ENTRIES {
+        if n_bytes > limit_bytes || n_entries > limit_files {
             return Ok(true);
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stack.len() < DEPTH {
@@ -165,7 +168,7 @@ mod tests {
             set(&root.join("a"), of_outer);
             set(root, of_root);
             let (over, within) = as_ordinary_user(|| {
-                (is_over(&held, 2 << 20).unwrap(), is_over(&held, 8 << 20).unwrap())
+                (is_over(&held, 2 << 20, 10).unwrap(), is_over(&held, 8 << 20, 10).unwrap())
             });
             assert!(over && !within, "{of_root:o} {of_outer:o} {of_inner:o}");
             let mode = |path: &str| fs::metadata(root.join(path)).unwrap().mode() & 0o777;
@@ -175,5 +178,23 @@ mod tests {
             set(&root.join("a"), 0o700);
             set(&root.join("a/b"), 0o700);
         }
+    }
+
+    #[test]
+    fn empty_files_and_folders_count_too() {
+        let place = tempfile::tempdir().unwrap();
+        for number in 0..7 {
+            fs::create_dir(place.path().join(number.to_string())).unwrap();
+            fs::write(place.path().join(format!("{number}/empty")), "").unwrap();
+        }
+        let held = fs::File::open(place.path()).unwrap().into();
+        assert!(is_over(&held, u64::MAX, 13).unwrap() && !is_over(&held, u64::MAX, 14).unwrap());
+    }
+
+    #[test]
+    fn a_file_system_is_full_when_less_is_free_than_must_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let held = fs::File::open(place.path()).unwrap().into();
+        assert!(is_full(&held, u64::MAX).unwrap() && !is_full(&held, 1).unwrap());
     }
 }
