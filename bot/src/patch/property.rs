@@ -127,7 +127,9 @@ fn is_publishable(path: &str, old: Option<(&str, &[u8])>, new: Option<(&str, &[u
         .split('/')
         .any(|part| matches!(part, ".git" | "git~1" | "aux.c") || part.ends_with('.'))
         || path.contains(['\u{202e}', '\t']);
-    if is_protected || (old.is_none() && is_odd) || low.ends_with(".psd") && new.is_some() {
+    // Git passes no link through a filter.
+    let is_large = low.ends_with(".psd") && new.is_some_and(|(mode, _)| mode != "120000");
+    if is_protected || (old.is_none() && is_odd) || is_large {
         return false;
     }
     let Some((mode, bytes)) = new else { return true };
