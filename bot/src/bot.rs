@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::ask::Bots;
 use crate::checkout::Mirrors;
 use crate::clock::{Clock, later};
+use crate::egress;
 use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
@@ -267,6 +268,7 @@ pub fn workshop(
         model: model::build(config, secrets.model.as_ref())?,
         owner: sandbox::workspace_owner(&options),
         sandbox: sandbox::build(options)?,
+        internet: Arc::new(egress::System),
         profile,
         config: config.clone(),
         clock,

@@ -12,6 +12,7 @@ pub use data::data;
 pub use forge::forge;
 
 use crate::bot::Bot;
+use crate::egress::{Internet, Refusal, address_of};
 use crate::halt::chain;
 use crate::model::{Model, Settings};
 use crate::sandbox::{Sandbox, Verdict};
@@ -41,6 +42,25 @@ pub async fn sandbox(sandbox: &dyn Sandbox, show: &mut Show<'_>) {
     show(line("sandbox".into(), Verdict::Holds, report.backend));
     for check in report.checks {
         show(line(format!("sandbox: {}", check.name), check.verdict, check.detail));
+    }
+}
+
+/// Looks at what setup commands may download.
+pub async fn egress(egress: &config::Egress, internet: &dyn Internet, show: &mut Show<'_>) {
+    if !egress.is_open() {
+        let detail = "setup commands have no network; `[egress]` may list hosts".into();
+        show(line("setup downloads".into(), Verdict::Holds, detail));
+    }
+    for host in egress.hosts.iter().chain(&egress.internal_hosts) {
+        let subject = format!("setup downloads: {host}");
+        show(match address_of(host, egress, internet).await {
+            Ok(address) => line(subject, Verdict::Holds, format!("it is at {}", address.ip())),
+            Err(why @ Refusal::Internal) => {
+                let detail = format!("{why}; if it is meant, list it in `egress.internal_hosts`");
+                line(subject, Verdict::Fails, detail)
+            }
+            Err(why) => line(subject, Verdict::Fails, format!("{why}; take it out of `[egress]`")),
+        });
     }
 }
 

@@ -164,7 +164,7 @@ async fn deliver(
         return Ok(Outcome::Refused);
     }
     tell(workshop, "── running the tests ──\n");
-    let evidence = workshop.evidence(task, base, &patch, folder).await?;
+    let evidence = workshop.evidence(task, base, &worked, &patch, folder).await?;
     say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
     if let Some(branch) = &options.write {
         let settings = &workshop.config.publish;

@@ -129,9 +129,9 @@ fn judge(error: &workshop::Error) -> (Failure, bool) {
         workshop::Error::Session(session::Error::Sandbox(error))
         | workshop::Error::Sandbox(error)
         | workshop::Error::Evidence(evidence::Error::Sandbox(error)) => sandbox_failure(error),
-        workshop::Error::Session(session::Error::Transcript(_)) | workshop::Error::Disk { .. } => {
-            (Failure::Internal, true)
-        }
+        workshop::Error::Session(session::Error::Transcript(_))
+        | workshop::Error::Setup(_)
+        | workshop::Error::Disk { .. } => (Failure::Internal, true),
         workshop::Error::Evidence(error) => (error.failure(), false),
         workshop::Error::Pattern(_) => (Failure::Internal, false),
     }

@@ -36,6 +36,7 @@ pub mod run;
 pub mod sandbox;
 pub mod serve;
 pub mod session;
+pub mod setup;
 pub mod store;
 pub mod telemetry;
 pub mod waiting;

@@ -179,8 +179,13 @@ struct Fix {
 
 fn main() -> ExitCode {
     // Before anything else: this start is the sandbox's, and it must not have a thread or an open file of ours.
-    if std::env::args_os().nth(1).is_some_and(|name| name == sandbox::child::NAME) {
+    let mut words = std::env::args_os().skip(1);
+    let name = words.next();
+    if name.as_ref().is_some_and(|name| name == sandbox::child::NAME) {
         return sandbox::child::main();
+    }
+    if name.is_some_and(|name| name == sandbox::forward::NAME) {
+        return sandbox::forward::main(words);
     }
     let arguments = Arguments::parse();
     let reader = match &arguments.command {
@@ -407,6 +412,8 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     };
     show(doctor::data(&config.data_dir));
     doctor::sandbox(workshop.sandbox.as_ref(), &mut show).await;
+    let hosts = doctor::egress(&config.egress, workshop.internet.as_ref(), &mut show);
+    doctor::patiently("names of hosts", hosts, note).await;
     let model = doctor::model(workshop.model.as_ref(), config.session.context_tokens, &mut show);
     doctor::patiently(&what(&config), model, note).await;
     if forges.is_empty() {

@@ -67,7 +67,7 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     }
 
     desk.enter(Stage::Evidence, Some(&base.commit)).await?;
-    let evidence = bot.workshop.evidence(&task, &base, &patch, &folder).await?;
+    let evidence = bot.workshop.evidence(&task, &base, &worked, &patch, &folder).await?;
 
     desk.enter(Stage::Publish, Some(&base.commit)).await?;
     let made = Made { branch, base, worked, patch, evidence };

@@ -10,7 +10,8 @@ use config::{RepoFile, Secret};
 
 use crate::checkout::{self, Base};
 use crate::clock::Clock;
-use crate::evidence::{self, Evidence};
+use crate::egress::Internet;
+use crate::evidence::{self, Evidence, Ran};
 use crate::folder::Folder;
 use crate::gate::{self, BadPattern, Refusal, Rules};
 use crate::input::Input;
@@ -21,6 +22,7 @@ use crate::patch::{self, Patch};
 use crate::redact::Redactor;
 use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Tools, Transcript};
+use crate::setup::{self, Prepared, Setup};
 use crate::workspace::{Owner, Workspace};
 
 /// Bytes of `.hyla.toml` at most; a real one has some hundred.
@@ -36,6 +38,8 @@ pub struct Workshop {
     pub model: Arc<dyn Model>,
     /// Where commands run.
     pub sandbox: Arc<dyn Sandbox>,
+    /// Where setup commands may download from.
+    pub internet: Arc<dyn Internet>,
     /// Who owns the workspaces.
     pub owner: Owner,
     /// System prompt and tool schemas.
@@ -67,6 +71,8 @@ pub struct Task {
 pub struct Worked {
     /// The folder that the model worked in. No process of it lives, and no tool is under way.
     pub workspace: Arc<Workspace>,
+    /// What the setup command left, where it may download anything.
+    pub prepared: Option<Prepared>,
     /// How it ended.
     pub ended: Ended,
 }
@@ -92,6 +98,9 @@ pub enum Error {
     /// The tests could not be run.
     #[error("cannot gather evidence")]
     Evidence(#[from] evidence::Error),
+    /// Nothing could be set up.
+    #[error("cannot set up the work")]
+    Setup(#[source] setup::Error),
     /// The disk said no.
     #[error("cannot write `{}`", path.display())]
     Disk {
@@ -101,6 +110,16 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl From<setup::Error> for Error {
+    fn from(error: setup::Error) -> Self {
+        match error {
+            setup::Error::Sandbox(error) => Self::Sandbox(error),
+            setup::Error::Checkout(error) => Self::Checkout(error),
+            other => Self::Setup(other),
+        }
+    }
 }
 
 impl Error {
@@ -115,6 +134,7 @@ impl Error {
             | Self::Patch(_)
             | Self::Pattern(_)
             | Self::Evidence(_)
+            | Self::Setup(_)
             | Self::Disk { .. } => None,
         }
     }
@@ -135,8 +155,7 @@ impl Workshop {
         // Before a session is spent on a workspace that something else may write.
         self.sandbox.quiet().await?;
         let stock = base.stock(folder.stock());
-        let workspace = stock.workspace(&base.commit, &folder.workspace(), self.owner).await?;
-        let workspace = Arc::new(workspace);
+        let mut workspace = stock.workspace(&base.commit, &folder.workspace(), self.owner).await?;
         let path = folder.transcript();
         let disk = |source| Error::Disk { path: path.clone(), source };
         let mut transcript = Transcript::open(&path, &self.redactor, watch).map_err(disk)?;
@@ -146,10 +165,21 @@ impl Workshop {
             input: task.input.clone(),
         };
         transcript.append(&input).map_err(disk)?;
+        let mut prepared = None;
         if let Some(command) = &task.repo_file.setup_command {
-            let text = self.set_up(&workspace, command).await?;
+            let text = if self.config.egress.is_open() {
+                let setup = self.setup().prepare(command, base, &stock, &folder.runs()).await?;
+                let (given, copied) = setup.give(self.sandbox.as_ref(), workspace).await?;
+                workspace = given;
+                let text = format!("{}{}", of_setup(&setup.ran), of_copy(&copied));
+                prepared = Some(setup);
+                text
+            } else {
+                of_setup(&self.set_up(&workspace, command).await?)
+            };
             transcript.append(&Record::Notice { text }).map_err(disk)?;
         }
+        let workspace = Arc::new(workspace);
         let limits = (&self.config.session).into();
         let leaf = Leaf::new(Arc::clone(&workspace), Arc::clone(&self.sandbox), limits);
         let parts = Parts {
@@ -167,25 +197,31 @@ impl Workshop {
         let mut ended = ended?;
         quiet?;
         ended.final_text = self.redactor.redact(&ended.final_text);
-        Ok(Worked { workspace, ended })
+        Ok(Worked { workspace, prepared, ended })
     }
 
     /// Runs the repository's setup command. Its failure is no end: the model may get along without.
-    async fn set_up(&self, workspace: &Workspace, script: &str) -> Result<String, Error> {
+    async fn set_up(&self, workspace: &Workspace, script: &str) -> Result<Ran, Error> {
         let command = Command {
             script: script.to_owned(),
             timeout: self.config.evidence.timeout,
             head_bytes: SETUP_BYTES,
             tail_bytes: SETUP_BYTES,
+            ..Command::default()
         };
-        let finished = self.sandbox.run(workspace, &command).await?;
-        Ok(match finished.end {
-            End::Exited(0) => "the setup command ran".into(),
-            other => format!(
-                "the setup command failed ({other:?}): {}",
-                String::from_utf8_lossy(&finished.stderr.head)
-            ),
-        })
+        Ok(self.sandbox.run(workspace, &command).await?.into())
+    }
+
+    /// How a setup command is run that may download.
+    fn setup(&self) -> Setup<'_> {
+        Setup {
+            sandbox: self.sandbox.as_ref(),
+            internet: Arc::clone(&self.internet),
+            egress: &self.config.egress,
+            owner: self.owner,
+            timeout: self.config.evidence.timeout,
+            output_bytes: self.config.evidence.output_bytes,
+        }
     }
 
     /// Takes over what the session left, as a patch in the mirror and as a file beside the transcript.
@@ -241,6 +277,7 @@ impl Workshop {
         &self,
         task: &Task,
         base: &Base,
+        worked: &Worked,
         patch: &Patch,
         folder: &Folder,
     ) -> Result<Evidence, Error> {
@@ -252,11 +289,15 @@ impl Workshop {
             owner: self.owner,
             timeout: self.config.evidence.timeout,
             output_bytes: self.config.evidence.output_bytes,
+            prepared: worked.prepared.as_ref(),
         };
         let sandbox = self.sandbox.as_ref();
         let command = command.as_ref();
         let stock = base.stock(folder.stock());
         let mut evidence = evidence::gather(sandbox, &stock, patch, command, &options).await?;
+        if let Some(traffic) = &mut evidence.traffic {
+            traffic.map_asked(|asked| self.redactor.redact(asked));
+        }
         // Before the words about it are cut.
         for command in evidence.commands() {
             *command = self.redactor.redact(command);
@@ -269,6 +310,22 @@ impl Workshop {
             Folder::keep(&path, &log).map_err(|source| Error::Disk { path, source })?;
         }
         Ok(evidence)
+    }
+}
+
+/// What the transcript says of a setup command.
+fn of_setup(ran: &Ran) -> String {
+    match ran.end {
+        End::Exited(0) => "the setup command ran".into(),
+        other => format!("the setup command failed ({other:?}): {}", ran.output),
+    }
+}
+
+/// What it says of the copy of what a setup command left, where there is something to say.
+fn of_copy(copied: &Result<(), Ran>) -> String {
+    match copied {
+        Ok(()) => String::new(),
+        Err(ran) => format!("; not all that it left could be copied: {}", ran.output),
     }
 }
 

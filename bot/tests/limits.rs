@@ -31,7 +31,13 @@ fn bench(change: impl FnOnce(&mut config::Sandbox)) -> Bench {
 }
 
 fn command(script: &str, timeout: Duration) -> Command {
-    Command { script: script.into(), timeout, head_bytes: 4096, tail_bytes: 4096 }
+    Command {
+        script: script.into(),
+        timeout,
+        head_bytes: 4096,
+        tail_bytes: 4096,
+        ..Command::default()
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Evidence, Forge, Gate, Limit, Local, Model, ModelKind, Protected, Publish,
-    Queue, Sandbox, Server, Session,
+    CleanUp, Config, Egress, Evidence, Forge, Gate, Limit, Local, Model, ModelKind, Protected,
+    Publish, Queue, Sandbox, Server, Session,
 };
 
 /// A key and what is wrong with it.
@@ -33,6 +33,7 @@ pub(crate) fn config(config: &Config) -> Checked {
     model(&config.model)?;
     session(&config.session)?;
     sandbox(&config.sandbox, &config.data_dir)?;
+    egress(&config.egress)?;
     evidence(&config.evidence)?;
     gate(&config.gate)?;
     publish(&config.publish)?;
@@ -322,6 +323,11 @@ fn variable(name: &str, value: &str) -> Checked {
             .iter()
             .any(|word| name.contains(word));
     need(!looks_secret, &key, "the agent reads every variable, so none may hold a secret")
+}
+
+fn egress(egress: &Egress) -> Checked {
+    need(egress.limit_bytes > 0, "egress.limit_bytes", "it must be more than nothing")?;
+    positive(egress.connect_timeout, "egress.connect_timeout")
 }
 
 fn evidence(evidence: &Evidence) -> Checked {

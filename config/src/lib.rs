@@ -6,9 +6,11 @@
 mod address;
 mod check;
 mod clean_up;
+mod egress;
 mod evidence;
 mod forge;
 mod gate;
+mod host;
 mod load;
 mod local;
 mod model;
@@ -23,9 +25,11 @@ mod session;
 mod tests;
 
 pub use clean_up::CleanUp;
+pub use egress::Egress;
 pub use evidence::Evidence;
 pub use forge::{Forge, ForgeKind};
 pub use gate::{BadPattern, Gate, Protected};
+pub use host::Host;
 pub use load::{Error, load, parse};
 pub use local::{Dtype, Local, ModelKind};
 pub use model::{Model, endpoint};
@@ -68,6 +72,9 @@ pub struct Config {
     /// How the agent's commands are confined.
     #[serde(default)]
     pub sandbox: Sandbox,
+    /// What a repository's setup command may download.
+    #[serde(default)]
+    pub egress: Egress,
     /// The test runs that the bot makes itself.
     #[serde(default)]
     pub evidence: Evidence,
@@ -93,6 +100,7 @@ impl Default for Config {
             model: Model::default(),
             session: Session::default(),
             sandbox: Sandbox::default(),
+            egress: Egress::default(),
             evidence: Evidence::default(),
             gate: Gate::default(),
             publish: Publish::default(),

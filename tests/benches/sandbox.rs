@@ -86,6 +86,7 @@ async fn commands(
         timeout: Duration::from_secs(60),
         head_bytes: 4096,
         tail_bytes: 4096,
+        ..Command::default()
     };
     let mut times = Vec::new();
     for _ in 0..n_runs {

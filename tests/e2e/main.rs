@@ -13,6 +13,7 @@ mod chat;
 mod clean_up;
 mod commands;
 mod crashes;
+mod downloads;
 mod endpoint;
 mod explain;
 mod failures;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bot::bot::Bot;
 use bot::clock::{Clock, Manual};
+use bot::egress::Internet;
 use bot::forge::Permission;
 use bot::job::{End, RepoName, State};
 use bot::serve;
@@ -33,6 +34,8 @@ pub struct Setup {
     pub recording: Recording,
     /// What the repository holds.
     pub files: Files,
+    /// Names and connections for setup commands; the machine's own without any.
+    pub internet: Option<Arc<dyn Internet>>,
     /// Changes the configuration.
     pub change: Box<dyn FnOnce(&mut config::Config) + Send>,
 }
@@ -43,6 +46,7 @@ impl Default for Setup {
             dialect: Dialect::Gitea127,
             recording: demo_recording(),
             files: demo_folder().join("repository").as_path().into(),
+            internet: None,
             change: Box::new(|_| {}),
         }
     }
@@ -127,7 +131,11 @@ impl House {
         let start = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
         let clock = Arc::new(Manual::new(start));
         let bot = Bot::open(config, &secrets, hyla_binary(), Arc::clone(&clock) as Arc<dyn Clock>);
-        let bot = Arc::new(bot.await.expect("the bot of tests opens"));
+        let mut bot = bot.await.expect("the bot of tests opens");
+        if let Some(internet) = setup.internet {
+            bot.workshop.internet = internet;
+        }
+        let bot = Arc::new(bot);
         let router = serve::router(&bot, &secrets).expect("the webhooks of tests are right");
         let listener =
             tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");

@@ -1,11 +1,12 @@
 //! One bare mirror: how it is made so that a crash leaves a whole one or none, and what is read from it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use git2::{ObjectType, Oid, Repository, RepositoryInitOptions};
+use git2::{Index, ObjectType, Oid, Repository, RepositoryInitOptions};
 use sha2::{Digest, Sha256};
 
 use super::{Error, blocking, provide};
@@ -57,6 +58,25 @@ impl Mirror {
                     format!("{}{slash}", String::from_utf8_lossy(entry.name_bytes()))
                 })
                 .collect())
+        })
+        .await
+    }
+
+    /// The paths of all files at a commit, symbolic links and submodules among them.
+    ///
+    /// # Errors
+    /// The commit cannot be read.
+    pub(crate) async fn paths(&self, commit: &CommitId) -> Result<Vec<PathBuf>, Error> {
+        let (mirror, commit) = (self.clone(), commit.clone());
+        blocking(move || {
+            let repository = mirror.open()?;
+            let tree = tree_of(&repository, &commit)?;
+            let listed = Index::new().and_then(|mut index| {
+                index.read_tree(&tree)?;
+                Ok(index)
+            });
+            let index = listed.map_err(|source| Error::Commit { commit, source })?;
+            Ok(index.iter().map(|entry| PathBuf::from(OsString::from_vec(entry.path))).collect())
         })
         .await
     }

@@ -4,7 +4,6 @@
 //! has judged, so that no second answer of a name server leads elsewhere. It does not look into what goes through it, and
 //! knows no secret.
 
-mod host;
 mod place;
 mod proxy;
 #[cfg(test)]
@@ -13,30 +12,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 
-pub use host::Host;
 pub use place::{Place, place};
-pub use proxy::Proxy;
+pub use proxy::{Proxy, address_of};
 
 /// Different refusals that are kept by name; of further ones only the number.
 const REFUSALS_KEPT: usize = 20;
-
-/// What may be downloaded.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// Hosts in the internet.
-    pub hosts: Vec<Host>,
-    /// Hosts that may have an address of the organisation's own network.
-    pub internal_hosts: Vec<Host>,
-    /// Bytes that may be sent and received in all.
-    pub limit_bytes: u64,
-    /// How long a connection may take to be made.
-    pub connect_timeout: Duration,
-}
 
 /// Names and connections, as this machine has them.
 #[async_trait]
@@ -110,6 +94,14 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// The same, with what was asked for passed through `change`.
+    pub fn map_asked(&mut self, change: impl Fn(&str) -> String) {
+        let refused = std::mem::take(&mut self.refused);
+        for ((asked, why), n) in refused {
+            *self.refused.entry((change(&asked), why)).or_default() += n;
+        }
+    }
+
     fn refuse(&mut self, asked: &str, why: Refusal) {
         let key = (asked.to_owned(), why);
         if self.refused.len() >= REFUSALS_KEPT && !self.refused.contains_key(&key) {

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use config::{Egress, Host};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use super::{Host, Internet, Place, Refusal, Rules, Traffic, place};
+use super::{Internet, Place, Refusal, Traffic, place};
 
 /// Connections at once; further ones wait. Package managers use some ten.
 const CONNECTIONS: usize = 64;
@@ -31,14 +32,14 @@ pub struct Proxy {
 }
 
 struct Shared {
-    rules: Rules,
+    rules: Egress,
     internet: Arc<dyn Internet>,
     traffic: Mutex<Traffic>,
 }
 
 impl Proxy {
     /// Serves whoever connects to the socket, by these rules.
-    pub fn start(listener: UnixListener, rules: Rules, internet: Arc<dyn Internet>) -> Self {
+    pub fn start(listener: UnixListener, rules: Egress, internet: Arc<dyn Internet>) -> Self {
         let shared = Arc::new(Shared { rules, internet, traffic: Mutex::default() });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, Arc::clone(&shared)));
@@ -156,17 +157,11 @@ impl Shared {
     /// A connection to what was asked for, if it is on a list and its address is where the list says.
     async fn connected(&self, asked: &str) -> Result<TcpStream, Refusal> {
         let host = Host::asked(asked).map_err(Refusal::NoHost)?;
-        let is_internal = self.rules.internal_hosts.contains(&host);
-        if !is_internal && !self.rules.hosts.contains(&host) {
-            return Err(Refusal::NotListed);
-        }
         if self.is_spent() {
             return Err(Refusal::Spent);
         }
+        let address = address_of(&host, &self.rules, self.internet.as_ref()).await?;
         let limit = self.rules.connect_timeout;
-        let found = tokio::time::timeout(limit, self.internet.addresses(host.name(), host.port()));
-        let found = found.await.ok().and_then(Result::ok).unwrap_or_default();
-        let address = judged(&found, is_internal)?;
         let connected = tokio::time::timeout(limit, self.internet.connect(address)).await;
         connected.ok().and_then(Result::ok).ok_or(Refusal::NoAnswer)
     }
@@ -215,6 +210,24 @@ impl Shared {
             to.write_all(&bytes[..n]).await?;
         }
     }
+}
+
+/// Where a setup command would be led that asks for this host.
+///
+/// # Errors
+/// The host is on no list, or its address is not where the list says.
+pub async fn address_of(
+    host: &Host,
+    rules: &Egress,
+    internet: &dyn Internet,
+) -> Result<SocketAddr, Refusal> {
+    let is_internal = rules.internal_hosts.contains(host);
+    if !is_internal && !rules.hosts.contains(host) {
+        return Err(Refusal::NotListed);
+    }
+    let asked = internet.addresses(host.name(), host.port());
+    let found = tokio::time::timeout(rules.connect_timeout, asked).await;
+    judged(&found.ok().and_then(Result::ok).unwrap_or_default(), is_internal)
 }
 
 /// The first address, if every one of them is where the list says. A name that leads to several places is not believed.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use config::Egress;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
@@ -35,7 +37,7 @@ struct World {
     folder: tempfile::TempDir,
 }
 
-async fn world(rules: Rules) -> World {
+async fn world(rules: Egress) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -63,9 +65,9 @@ async fn world(rules: Rules) -> World {
     World { town, proxy, folder }
 }
 
-fn rules() -> Rules {
+fn rules() -> Egress {
     let list = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
-    Rules {
+    Egress {
         hosts: list(&[
             "files.example",
             "metadata.example",
@@ -182,7 +184,7 @@ async fn t40_what_is_no_request_for_a_tunnel_reaches_nobody() {
 
 #[tokio::test]
 async fn t40_no_more_bytes_go_through_than_the_limit() {
-    let world = world(Rules { limit_bytes: 12, ..rules() }).await;
+    let world = world(Egress { limit_bytes: 12, ..rules() }).await;
     let first = world.connect("files.example:443").await;
     assert!(first.ends_with("HELLO"), "{first}");
     // Ten are spent, and two are left.

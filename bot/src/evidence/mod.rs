@@ -25,9 +25,11 @@ pub(crate) use paths::is_test;
 pub use run::Error;
 
 use crate::checkout::Stock;
+use crate::egress::Traffic;
 use crate::gate::{Remark, remarks};
 use crate::patch::{Kind, Patch};
 use crate::sandbox::{End, Sandbox};
+use crate::setup::Prepared;
 use crate::whereabouts::Whereabouts;
 use crate::workspace::Owner;
 
@@ -44,6 +46,8 @@ pub struct Evidence {
     pub taken: Vec<Remark>,
     /// Whether the patch changes tests and nothing else.
     pub is_only_tests: bool,
+    /// What the setup command downloaded and what it was refused, where it may download anything.
+    pub traffic: Option<Traffic>,
 }
 
 /// One of the four runs.
@@ -107,6 +111,8 @@ pub struct Options<'a> {
     pub timeout: Duration,
     /// Bytes kept of each stream of a run.
     pub output_bytes: usize,
+    /// What the setup command left, where it has run before. Otherwise each run begins with it.
+    pub prepared: Option<&'a Prepared>,
 }
 
 impl Evidence {
@@ -152,6 +158,7 @@ pub async fn gather(
         runner: Vec::new(),
         taken: remarks(patch),
         is_only_tests: patch.changes.iter().all(|change| is_test(&change.path)),
+        traffic: options.prepared.map(|prepared| prepared.traffic.clone()),
     };
     let Some(command) = command else { return Ok(evidence) };
     for (which, subject) in run::plan(stock.mirror(), patch).await? {

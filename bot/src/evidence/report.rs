@@ -6,7 +6,7 @@ use super::paths::is_test;
 use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Which};
 use crate::gate::Remark;
 use crate::patch::Kind;
-use crate::reply::{code_span, fence, path_span};
+use crate::reply::{code_span, count, fence, path_span};
 use crate::sandbox::End;
 
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
@@ -42,6 +42,7 @@ pub(super) fn table(evidence: &Evidence) -> String {
         );
     };
     let mut text = introduction(command);
+    text.push_str(&downloads(evidence));
     text.push_str(&taken(evidence));
     text.push_str(&warning(&evidence.runner));
     text.push_str("\n| | Tests | Result | Time | Verdict |\n|---|---|---|---|---|\n");
@@ -78,6 +79,37 @@ fn introduction(command: &TestCommand) -> String {
         None => String::new(),
     };
     format!("Hyla ran {}{setup}, {source}, each time in a fresh sandbox.\n", code(&command.command))
+}
+
+/// What the setup command downloaded, and what it was refused. What it asked for is text of somebody who is not trusted.
+fn downloads(evidence: &Evidence) -> String {
+    let Some(traffic) = &evidence.traffic else { return String::new() };
+    let mut text = format!(
+        "\nThe setup command ran once, on the base commit and before the model. It sent and received {}.\n",
+        size(traffic.n_bytes)
+    );
+    let n_kinds = traffic.refused.len();
+    for ((asked, why), &n) in traffic.refused.iter().take(SHOWN) {
+        let asked: String = asked.chars().take(PATH_CHARS).collect();
+        text.push_str(&format!(
+            "It was refused {} ({}): {why}.\n",
+            code_span(&asked),
+            count(u32::try_from(n).unwrap_or(u32::MAX), "time")
+        ));
+    }
+    let n_more = traffic.n_more_refused.saturating_add(n_kinds.saturating_sub(SHOWN) as u64);
+    if n_more > 0 {
+        text.push_str(&format!("Further refusals: {n_more}. The job's log has them.\n"));
+    }
+    text
+}
+
+/// Bytes for people.
+fn size(n_bytes: u64) -> String {
+    match n_bytes {
+        0..1_000_000 => format!("{} kB", n_bytes.div_ceil(1000)),
+        _ => format!("{} MB", n_bytes.div_ceil(1_000_000)),
+    }
 }
 
 /// What the patch takes away from the tests, and whether it changes nothing else.

@@ -9,6 +9,7 @@ use crate::checkout::{self, Mirror, Stock, blocking};
 use crate::job::{CommitId, Failure};
 use crate::patch::{self, Patch, variants};
 use crate::sandbox::{Command, End, Finished, Sandbox, SetupError, Stream};
+use crate::setup::{self, Prepared};
 use crate::workspace::{self, Owner, Workspace};
 
 /// Why there is no evidence.
@@ -32,6 +33,18 @@ pub enum Error {
     /// The sandbox could not run a command.
     #[error("cannot run the tests")]
     Sandbox(#[from] SetupError),
+    /// What the setup command left could not be given to a run.
+    #[error("cannot set up a test run")]
+    Setup(#[source] setup::Error),
+}
+
+impl From<setup::Error> for Error {
+    fn from(error: setup::Error) -> Self {
+        match error {
+            setup::Error::Sandbox(error) => Self::Sandbox(error),
+            other => Self::Setup(other),
+        }
+    }
 }
 
 impl Error {
@@ -40,7 +53,7 @@ impl Error {
         match self {
             Self::Checkout(source) => source.failure(),
             Self::Compose(source) => source.failure(),
-            Self::Remove { .. } => Failure::Internal,
+            Self::Remove { .. } | Self::Setup(_) => Failure::Internal,
             Self::Sandbox(_) => Failure::Sandbox,
         }
     }
@@ -80,17 +93,38 @@ pub(super) async fn at(
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
     let root = place(options);
-    remove(&root, options.owner).await?;
+    remove_all(&root, options.owner).await?;
     let workspace = stock.workspace(commit, &root, options.owner).await?;
-    let outcome = run_in(sandbox, &workspace, command, options).await;
+    let outcome = match options.prepared {
+        Some(prepared) => run_prepared(sandbox, workspace, prepared, command, options).await,
+        None => run_in(sandbox, &workspace, command, options).await,
+    };
     // A process may still write there: whoever waits for quiet removes it then, as after a run that is given up.
     if let Err(Error::Sandbox(SetupError::StillAlive { .. } | SetupError::Unsure)) = outcome {
         return outcome;
     }
-    let removed = remove(&root, options.owner).await;
+    let removed = remove_all(&root, options.owner).await;
     let outcome = outcome?;
     removed?;
     Ok(outcome)
+}
+
+/// Runs the tests where the setup command has run before.
+async fn run_prepared(
+    sandbox: &dyn Sandbox,
+    workspace: Workspace,
+    prepared: &Prepared,
+    command: &TestCommand,
+    options: &Options<'_>,
+) -> Result<Outcome, Error> {
+    if prepared.ran.end != End::Exited(0) {
+        return Ok(Outcome::SetupFailed(prepared.ran.clone()));
+    }
+    let (workspace, copied) = prepared.give(sandbox, workspace).await?;
+    if let Err(ran) = copied {
+        return Ok(Outcome::SetupFailed(ran));
+    }
+    Ok(Outcome::Ran(one(sandbox, &workspace, &command.command, options).await?))
 }
 
 async fn run_in(
@@ -119,11 +153,18 @@ async fn one(
         timeout: options.timeout,
         head_bytes: options.output_bytes / 2,
         tail_bytes: options.output_bytes / 2,
+        ..Command::default()
     };
-    let Finished { end, stdout, stderr, elapsed } = sandbox.run(workspace, &command).await?;
-    let output = [text(&stdout), text(&stderr)];
-    let output = output.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
-    Ok(Ran { end, elapsed, counts: counts::parse(&output), output })
+    Ok(sandbox.run(workspace, &command).await?.into())
+}
+
+impl From<Finished> for Ran {
+    fn from(Finished { end, stdout, stderr, elapsed }: Finished) -> Self {
+        let output = [text(&stdout), text(&stderr)];
+        let output: Vec<_> = output.into_iter().filter(|text| !text.is_empty()).collect();
+        let output = output.join("\n");
+        Self { end, elapsed, counts: counts::parse(&output), output }
+    }
 }
 
 /// A stream for people: what was dropped is said, and nothing moves the cursor.
@@ -134,6 +175,12 @@ fn text(stream: &Stream) -> String {
     }
     text.push_str(&String::from_utf8_lossy(&stream.tail));
     report::plain(&text)
+}
+
+/// Removes a run's workspace and its home folder, if they are there.
+async fn remove_all(root: &Path, owner: Owner) -> Result<(), Error> {
+    remove(root, owner).await?;
+    remove(&setup::home_beside(root), owner).await
 }
 
 async fn remove(root: &Path, owner: Owner) -> Result<(), Error> {

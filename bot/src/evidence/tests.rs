@@ -101,7 +101,13 @@ async fn gathered(
     let scratch = world.path("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
     let timeout = Duration::from_secs(5);
-    let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 1000 };
+    let options = Options {
+        scratch: &scratch,
+        owner: Owner::Service,
+        timeout,
+        output_bytes: 1000,
+        prepared: None,
+    };
     let stock = base.stock(world.path("stock"));
     let evidence = gather(sandbox, &stock, patch, Some(command), &options).await;
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "a workspace was left");
@@ -276,7 +282,13 @@ async fn a_workspace_that_something_may_still_write_is_left_alone() {
     let scratch = world.path("scratch");
     std::fs::create_dir(&scratch).unwrap();
     let timeout = Duration::from_secs(5);
-    let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 10 };
+    let options = Options {
+        scratch: &scratch,
+        owner: Owner::Service,
+        timeout,
+        output_bytes: 10,
+        prepared: None,
+    };
     for dead in [false, true] {
         let sandbox = Scripted::new(move |_, _| {
             let reason = || "as scripted".to_owned();
@@ -318,7 +330,13 @@ async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet(
     let scratch = world.path("scratch");
     std::fs::create_dir(&scratch).unwrap();
     let timeout = Duration::from_secs(5);
-    let options = Options { scratch: &scratch, owner: Owner::Service, timeout, output_bytes: 10 };
+    let options = Options {
+        scratch: &scratch,
+        owner: Owner::Service,
+        timeout,
+        output_bytes: 10,
+        prepared: None,
+    };
     let (sandbox, command) = (Never(tokio::sync::Notify::new()), command());
     let stock = base.stock(world.path("stock"));
     tokio::select! {
@@ -336,6 +354,7 @@ async fn without_a_command_it_says_so() {
         owner: Owner::Service,
         timeout: Duration::ZERO,
         output_bytes: 0,
+        prepared: None,
     };
     let stock = base.stock(world.path("stock"));
     let evidence = gather(&Scripted::new(all_fit), &stock, &patch, None, &options).await.unwrap();

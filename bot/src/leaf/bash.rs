@@ -45,7 +45,7 @@ pub(super) async fn bash(
         timeout,
         // A character has at most four bytes: what may be shown is kept, and no more.
         head_bytes: limits.bash_chars.saturating_mul(4),
-        tail_bytes: 0,
+        ..Command::default()
     };
     let finished = sandbox.run(workspace, &command).await.map_err(Failure::Setup)?;
     Ok(show(&finished, timeout, limits.bash_chars))

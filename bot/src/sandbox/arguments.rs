@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use super::Command;
+use super::forward;
 use crate::workspace::MOUNT;
 
 /// The sandbox's own user, as it sees itself.
@@ -41,14 +42,14 @@ pub(super) fn files(command: &Command) -> Vec<(&'static str, String)> {
 pub(super) const READY: u8 = 0;
 /// Runs the script in its first argument once it is let. Until then nothing of the agent's runs, so a service that dies
 /// while bubblewrap is still tying the two deaths together leaves nothing behind: the input ends, and so does this.
-const GATE: &str = r#"printf '\0' >&2 && read -r _ && exec /bin/bash -lc "$1" </dev/null"#;
+const GATE: &str = r#"printf '\0' >&2 && read -r _ && exec "${@:2}" /bin/bash -lc "$1" </dev/null"#;
 
 /// The command line after `--`.
 pub(super) fn argv(command: &Command) -> Vec<OsString> {
     let script = if is_long(command) { format!(". {SCRIPT_FILE}") } else { command.script.clone() };
-    ["--", "/bin/bash", "--noprofile", "--norc", "-c", GATE, "hyla", &script]
-        .map(OsString::from)
-        .to_vec()
+    let words = ["--", "/bin/bash", "--noprofile", "--norc", "-c", GATE, "hyla", &script];
+    let forward = command.extras.proxy.is_some().then_some([forward::PROGRAM, forward::NAME]);
+    words.into_iter().chain(forward.into_iter().flatten()).map(OsString::from).collect()
 }
 
 fn is_long(command: &Command) -> bool {
@@ -60,6 +61,12 @@ pub(super) struct Files {
     pub(super) seccomp: RawFd,
     pub(super) status: RawFd,
     pub(super) workspace: RawFd,
+    /// The home folder that commands share, if they share one.
+    pub(super) home: Option<RawFd>,
+    /// In the order of [`Extras::folders`](super::Extras::folders).
+    pub(super) folders: Vec<RawFd>,
+    /// The proxy's socket and the program that leads to it.
+    pub(super) proxy: Option<[RawFd; 2]>,
     /// In the order of [`files`].
     pub(super) data: Vec<RawFd>,
 }
@@ -79,7 +86,11 @@ pub(super) fn options(
         "--die-with-parent",
     ]);
     list.add(&["--uid", UID, "--gid", UID, "--hostname", "sandbox", "--clearenv"]);
-    for (name, value) in variables(settings) {
+    let mut variables = variables(settings);
+    if command.extras.proxy.is_some() {
+        variables.extend(forward::variables());
+    }
+    for (name, value) in variables {
         list.add(&["--setenv", &name, &value]);
     }
     system(&mut list);
@@ -94,9 +105,22 @@ pub(super) fn options(
     list.tmpfs(settings.shm_bytes, "/dev/shm");
     list.add(&["--remount-ro", "/dev"]);
     list.tmpfs(settings.tmp_bytes, "/tmp");
-    list.add(&["--perms", "0755"]);
-    list.tmpfs(settings.home_bytes, "/home");
-    list.add(&["--dir", HOME]);
+    if let Some([socket, program]) = files_at.proxy {
+        list.add(&["--ro-bind-fd", &socket.to_string(), forward::SOCKET]);
+        // By its content: the way to it may be closed to the sandbox's user.
+        list.add(&["--perms", "0555", "--ro-bind-data", &program.to_string(), forward::PROGRAM]);
+    }
+    for (folder, (path, _)) in files_at.folders.iter().zip(&command.extras.folders) {
+        list.add(&["--ro-bind-fd", &folder.to_string(), path]);
+    }
+    match files_at.home {
+        Some(home) => list.add(&["--bind-fd", &home.to_string(), HOME]),
+        None => {
+            list.add(&["--perms", "0755"]);
+            list.tmpfs(settings.home_bytes, "/home");
+            list.add(&["--dir", HOME]);
+        }
+    }
     list.add(&["--bind-fd", &files_at.workspace.to_string(), MOUNT]);
     list.add(&["--remount-ro", "/", "--chdir", MOUNT]);
     list.add(&["--seccomp", &files_at.seccomp.to_string()]);

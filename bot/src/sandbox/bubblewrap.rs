@@ -21,8 +21,8 @@ use super::child::{FIRST_FILE, Limits, Orders};
 use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
 use super::{
-    Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, arguments, doctor,
-    seccomp, shown, usage,
+    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, Stream, arguments,
+    doctor, seccomp, shown, usage,
 };
 use crate::workspace::{Workspace, let_owner_in};
 
@@ -132,16 +132,36 @@ impl Bubblewrap {
         let (status, to_status) = io::pipe()?;
         let mut files: Vec<OwnedFd> =
             vec![memory(&self.program)?, to_status.into(), workspace.dir().try_clone_to_owned()?];
+        if let Some(home) = workspace.home() {
+            files.push(home.dir().try_clone_to_owned()?);
+        }
+        let Extras { folders, proxy } = &command.extras;
+        for (_, folder) in folders {
+            files.push(folder.try_clone()?);
+        }
+        if let Some(socket) = proxy {
+            files.push(socket.try_clone()?);
+            files.push(File::open(&self.options.helper)?.into());
+        }
         for (_, content) in arguments::files(command) {
             files.push(memory(content.as_bytes())?);
         }
         let number =
             |at: usize| FIRST_FILE + RawFd::try_from(at).unwrap_or(RawFd::MAX - FIRST_FILE);
+        let n_data = arguments::files(command).len();
+        let mut last = 2;
+        let mut next = || {
+            last += 1;
+            number(last)
+        };
         let numbers = arguments::Files {
             seccomp: number(0),
             status: number(1),
             workspace: number(2),
-            data: (3..files.len()).map(number).collect(),
+            home: workspace.home().map(|_| next()),
+            folders: folders.iter().map(|_| next()).collect(),
+            proxy: proxy.as_ref().map(|_| [next(), next()]),
+            data: std::iter::repeat_with(&mut next).take(n_data).collect(),
         };
         let settings = &self.options.config;
         let mut options = Vec::new();
@@ -212,11 +232,13 @@ impl Bubblewrap {
         let mut rest = LOOK;
         loop {
             tokio::time::sleep(rest).await;
-            let folder = workspace.dir().try_clone_to_owned()?;
             let begun = Instant::now();
-            let look = move || usage::is_over(&folder, workspace_bytes, workspace_files);
-            if tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?? {
-                return Ok(());
+            for place in places(workspace) {
+                let folder = place.dir().try_clone_to_owned()?;
+                let look = move || usage::is_over(&folder, workspace_bytes, workspace_files);
+                if tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?? {
+                    return Ok(());
+                }
             }
             // Looking takes at most a tenth of the time.
             rest = LOOK.max(begun.elapsed() * 10);
@@ -271,8 +293,10 @@ impl Bubblewrap {
             return Err(SetupError::Unsure);
         }
         // An earlier command may have closed the folder that this one starts in.
-        let_owner_in(workspace.dir())
-            .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
+        for own in places(workspace) {
+            let_owner_in(own.dir())
+                .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
+        }
         let begun = Instant::now();
         let killed = group.killed();
         let (mut running, [stdout, stderr], gate) = self.start(workspace, command, group).await?;
@@ -387,6 +411,11 @@ fn trusted(bwrap: &Path) -> Result<PathBuf, SetupError> {
         );
     }
     Ok(real)
+}
+
+/// The folders of the host that a command may write.
+fn places(workspace: &Workspace) -> impl Iterator<Item = &Workspace> {
+    [Some(workspace), workspace.home()].into_iter().flatten()
 }
 
 /// A file that is nowhere but in memory, to be read from its start.

@@ -146,7 +146,7 @@ impl Canaries {
 }
 
 fn command(script: String, timeout: Duration) -> Command {
-    Command { script, timeout, head_bytes: 64 << 10, tail_bytes: 0 }
+    Command { script, timeout, head_bytes: 64 << 10, ..Command::default() }
 }
 
 /// What the script said.

@@ -9,12 +9,14 @@ mod capture;
 mod cgroup;
 pub mod child;
 mod doctor;
+pub mod forward;
 mod lifecycle;
 mod seccomp;
 mod shown;
 mod spawner;
 mod usage;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +50,7 @@ pub trait Sandbox: Send + Sync {
 }
 
 /// One command.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Command {
     /// A script for `/bin/bash -lc`, as the model or a configuration wrote it.
     pub script: String,
@@ -58,6 +60,17 @@ pub struct Command {
     pub head_bytes: usize,
     /// Bytes kept from the tail of each stream, after the head.
     pub tail_bytes: usize,
+    /// What it is shown besides the workspace and its home.
+    pub extras: Extras,
+}
+
+/// What one command is shown besides the workspace and its home.
+#[derive(Debug, Clone, Default)]
+pub struct Extras {
+    /// Folders that it may read, each by the path at which it sees it.
+    pub folders: Vec<(&'static str, Arc<OwnedFd>)>,
+    /// The socket of a proxy, opened by its path: its only way out.
+    pub proxy: Option<Arc<OwnedFd>>,
 }
 
 /// What became of a command.

@@ -39,6 +39,7 @@ pub struct Workspace {
     root: PathBuf,
     dir: OwnedFd,
     owner: Owner,
+    home: Option<Box<Workspace>>,
 }
 
 /// Who owns what is made in a workspace.
@@ -82,7 +83,18 @@ impl Workspace {
             answer => answer?,
         };
         let_owner_in(&dir)?;
-        Ok(Self { root: root.to_owned(), dir, owner })
+        Ok(Self { root: root.to_owned(), dir, owner, home: None })
+    }
+
+    /// The same, with a home folder that stays from one command to the next, instead of one that is empty for each. It is not
+    /// removed with the workspace.
+    pub fn with_home(self, home: Self) -> Self {
+        Self { home: Some(Box::new(home)), ..self }
+    }
+
+    /// The home folder that commands share, if they share one.
+    pub fn home(&self) -> Option<&Self> {
+        self.home.as_deref()
     }
 
     /// The folder's path on the host.

@@ -53,6 +53,25 @@ impl Workspace {
         })
     }
 
+    /// Removes a file, a symbolic link or anything else but a folder. One that is not there is removed.
+    ///
+    /// # Errors
+    /// The path is refused, passes through a symbolic link, or leads to a folder.
+    pub fn remove_file(&self, path: &Path) -> Result<(), Error> {
+        let beneath = relative(path)?;
+        let Some(name) = beneath.file_name() else {
+            return Err(Error::Folder { path: path.to_owned() });
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let removed = self
+            .open_beneath(beneath.parent().unwrap_or(Path::new("")), flags)
+            .and_then(|parent| rustix::fs::unlinkat(&parent, name, AtFlags::empty()));
+        match removed {
+            Err(Errno::NOENT) | Ok(()) => Ok(()),
+            Err(errno) => Err(Error::of(errno, path)),
+        }
+    }
+
     fn fill(&self, file: OwnedFd, mode: u32, bytes: &[u8]) -> std::io::Result<()> {
         // The owner first: a change of owner clears bits of the mode.
         self.hand_over(file.as_fd())?;

@@ -49,6 +49,7 @@ pub(crate) fn command(script: &str) -> Command {
         timeout: Duration::from_secs(60),
         head_bytes: 64 << 10,
         tail_bytes: 4096,
+        ..Command::default()
     }
 }
 

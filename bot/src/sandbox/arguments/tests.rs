@@ -51,12 +51,20 @@ fn flags(options: Vec<OsString>) -> Vec<Flag> {
 
 fn numbers(command: &Command) -> Files {
     let n_files = RawFd::try_from(files(command).len()).unwrap();
-    Files { seccomp: 3, status: 4, workspace: 5, data: (6..6 + n_files).collect() }
+    Files {
+        seccomp: 3,
+        status: 4,
+        workspace: 5,
+        home: None,
+        folders: Vec::new(),
+        proxy: None,
+        data: (6..6 + n_files).collect(),
+    }
 }
 
 fn command(script: &str) -> Command {
     let timeout = std::time::Duration::from_secs(1);
-    Command { script: script.into(), timeout, head_bytes: 1, tail_bytes: 1 }
+    Command { script: script.into(), timeout, head_bytes: 1, tail_bytes: 1, ..Command::default() }
 }
 
 fn flags_of(settings: &config::Sandbox, command: &Command) -> Vec<Flag> {

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Deserialize;
+
 /// The port of a name that is given without one.
 const HTTPS: u16 = 443;
 /// Characters of a name and of one of its labels at most (RFC 1035, section 2.3.4).
@@ -12,7 +14,8 @@ const NAME_CHARS: usize = 253;
 const LABEL_CHARS: usize = 63;
 
 /// A host by its name, and a port: `pypi.org:443`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Host {
     name: String,
     port: u16,
@@ -43,6 +46,16 @@ impl Host {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name, self.port)
+    }
+}
+
+impl TryFrom<String> for Host {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map_err(|why| {
+            format!("`{text}` is no host such as `pypi.org` or `pypi.org:443`: {why}")
+        })
     }
 }
 
