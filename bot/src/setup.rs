@@ -180,6 +180,15 @@ fn take_away(workspace: &Workspace, path: &Path) -> Result<(), workspace::Error>
             | workspace::Error::Missing { .. }
             | workspace::Error::NotFolder { .. },
         ) => Ok(()),
+        Err(workspace::Error::Denied { .. }) => {
+            // The command has closed a folder. What stays closed cannot be copied either, and is told of then.
+            let folders: Vec<&Path> = path.ancestors().skip(1).collect();
+            for folder in folders.into_iter().rev().filter(|folder| !folder.as_os_str().is_empty())
+            {
+                let _ = workspace.unlock(folder);
+            }
+            workspace.remove_file(path).or(Ok(()))
+        }
         removed => removed,
     }
 }
@@ -196,4 +205,36 @@ fn listen(folder: &Path, owner: Owner) -> std::io::Result<(UnixListener, OwnedFd
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok((listener, rustix::fs::open(&path, flags, Mode::empty())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::workspace::testing::as_ordinary_user;
+
+    #[test]
+    fn a_repositorys_own_file_is_taken_away_wherever_the_command_has_put_it() {
+        as_ordinary_user(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let workspace = Workspace::create(&folder.path().join("w"), Owner::Service).unwrap();
+            let root = workspace.root();
+            for name in ["closed/deep", "read", "swapped"] {
+                fs::create_dir_all(root.join(name)).unwrap();
+            }
+            for name in ["closed/deep/f", "read/f", "plain"] {
+                fs::write(root.join(name), "old").unwrap();
+            }
+            for (name, mode) in [("read", 0o555), ("closed/deep", 0o000), ("closed", 0o000)] {
+                fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            for path in ["closed/deep/f", "read/f", "plain", "plain/f", "swapped", "none/f"] {
+                take_away(&workspace, Path::new(path)).unwrap();
+            }
+            assert!(!root.join("closed/deep/f").exists() && !root.join("read/f").exists());
+            assert!(!root.join("plain").exists() && root.join("swapped").is_dir());
+        });
+    }
 }

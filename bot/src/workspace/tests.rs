@@ -183,6 +183,25 @@ fn a_write_replaces_a_link_and_never_passes_through_one() {
 }
 
 #[test]
+fn a_removal_takes_a_link_itself_and_never_passes_through_one() {
+    let place = Place::new();
+    let remove = |path: &str| place.workspace.remove_file(Path::new(path));
+    symlink(place.secret(), place.path("link")).unwrap();
+    symlink(place.folder.path(), place.path("folder")).unwrap();
+    fs::create_dir_all(place.path("a/b")).unwrap();
+    fs::write(place.path("a/f"), "old").unwrap();
+    for path in ["link", "a/f", "a/none", "none/f"] {
+        remove(path).unwrap();
+    }
+    assert!(matches!(remove("folder/secret"), Err(Error::Link { .. } | Error::NotFolder { .. })));
+    assert!(matches!(remove("a/b"), Err(Error::Folder { .. })));
+    assert!(matches!(remove("."), Err(Error::Folder { .. })));
+    assert!(matches!(remove("../secret"), Err(Error::Refused { .. })));
+    assert_eq!(fs::read(place.secret()).unwrap(), b"canary");
+    assert_eq!(place.names(), ["a", "a/b", "folder"]);
+}
+
+#[test]
 fn a_write_makes_folders_and_keeps_the_permission_bits() {
     let place = Place::new();
     place.write("a/b/c.txt").unwrap();
