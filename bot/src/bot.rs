@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, anyhow, bail};
 use async_trait::async_trait;
@@ -46,6 +46,8 @@ pub struct Bot {
     /// Told when there may be a job to claim.
     pub wake: Arc<Notify>,
     doors: BTreeMap<String, Door>,
+    /// Why no agent may run, while the sandbox does not hold.
+    barred: Mutex<Option<String>>,
 }
 
 /// A forge with its settings and, once it has been asked, who the bot is there.
@@ -119,6 +121,7 @@ impl Bot {
             wake: Arc::new(Notify::new()),
             clock,
             doors,
+            barred: Mutex::new(None),
             config,
         })
     }
@@ -181,9 +184,37 @@ impl Bot {
     /// Whether jobs can be worked on; if not, why and what to do.
     ///
     /// # Errors
-    /// The sandbox cannot prove that every command is dead.
+    /// The sandbox does not hold, or cannot prove that every command is dead.
     pub fn health(&self) -> Result<(), SetupError> {
-        if self.workshop.sandbox.is_sure() { Ok(()) } else { Err(SetupError::Unsure) }
+        let remedy = "`hyla doctor` shows all checks; webhooks are kept meanwhile";
+        match self.barred().clone() {
+            Some(reason) => Err(SetupError::Unusable { reason, remedy: remedy.into() }),
+            None if self.workshop.sandbox.is_sure() => Ok(()),
+            None => Err(SetupError::Unsure),
+        }
+    }
+
+    /// Looks whether the sandbox holds, and lets no job be claimed where it does not.
+    pub async fn look_at_sandbox(&self) -> bool {
+        let proven = prove(self.workshop.sandbox.as_ref()).await;
+        let reason = proven.err().map(|error| error.to_string());
+        if let Some(reason) =
+            reason.as_ref().filter(|reason| Some(*reason) != self.barred().as_ref())
+        {
+            tracing::error!(reason, "no agent runs; webhooks are kept until one may");
+        }
+        let holds = reason.is_none();
+        *self.barred() = reason;
+        holds
+    }
+
+    /// Whether no agent may run because the sandbox does not hold.
+    pub fn is_barred(&self) -> bool {
+        self.barred().is_some()
+    }
+
+    fn barred(&self) -> MutexGuard<'_, Option<String>> {
+        self.barred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A worker of the bot's queue.
@@ -267,7 +298,7 @@ pub fn workshop(
     Ok(Workshop {
         model: model::build(config, secrets.model.as_ref())?,
         owner: sandbox::workspace_owner(&options),
-        sandbox: sandbox::build(options)?,
+        sandbox: sandbox::build_or_none(options),
         internet: Arc::new(egress::System),
         profile,
         config: config.clone(),
@@ -299,10 +330,7 @@ pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
         .filter(|check| check.verdict == sandbox::Verdict::Fails)
         .map(|check| format!("  {}: {}", check.name, check.detail))
         .collect();
-    bail!(
-        "the sandbox does not hold here, so no agent runs (`hyla doctor` shows all checks):\n{}",
-        failed.join("\n")
-    )
+    bail!("the sandbox does not hold here:\n{}", failed.join("\n"))
 }
 
 /// Checks the model's context window, and loads a model in this process. A server that does not answer yet is no error: jobs wait for it.

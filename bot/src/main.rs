@@ -263,7 +263,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
     let (bot, secrets) = open(file).await?;
-    prove(bot.workshop.sandbox.as_ref()).await?;
+    // Whatever is wrong with the sandbox, no webhook is lost for it.
+    bot.look_at_sandbox().await;
     check_window(bot.workshop.model.as_ref(), &bot.config).await?;
     // A forge that is down is waited for; one that is not in order should be known before the first job.
     tokio::spawn({

@@ -309,6 +309,7 @@ async fn prepare(
         evidence: &made.evidence.table(),
         words: &made.worked.ended.final_text,
         session: &made.worked.summary(bot.workshop.model.name()),
+        sandbox: &bot.workshop.sandbox.name(),
         asked_by: desk.asker(),
         base_branch: &base_branch,
         base: &made.base.commit,

@@ -23,6 +23,9 @@ use crate::worker::{Stop, Worker};
 /// How long a webhook's body may take: more than any forge waits for an answer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How often a sandbox that does not hold is looked at again.
+const SANDBOX_LOOK: Duration = Duration::from_secs(30);
+
 /// How long `hyla run` waits before it looks again for a job that is not due, or that another process has.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -66,6 +69,13 @@ pub async fn serve(
         }
     });
     tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move {
+            watch_sandbox(&bot, &stop).await;
+            Ok(())
+        }
+    });
+    tasks.spawn({
         let stop = stop.clone();
         async move {
             let limits = webhooks::Limits::default();
@@ -92,6 +102,21 @@ pub async fn serve(
         );
     }
     ended
+}
+
+/// Looks at a sandbox that does not hold again and again, until it does and work begins.
+async fn watch_sandbox(bot: &Bot, stop: &Stop) {
+    while bot.is_barred() {
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = tokio::time::sleep(SANDBOX_LOOK) => {}
+        }
+        if bot.look_at_sandbox().await {
+            tracing::info!("the sandbox holds by now; jobs are worked on");
+            bot.wake.notify_waiters();
+        }
+    }
+    stop.stopped().await;
 }
 
 /// A part of the service that ended though nobody had told it to.
@@ -168,7 +193,10 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
     let bot = Arc::clone(bot);
     let health = move || async move {
         match bot.health() {
-            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Ok(()) => {
+                let sandbox = bot.workshop.sandbox.name();
+                (StatusCode::OK, format!("ok\nsandbox: {sandbox}\n"))
+            }
             Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }
     };

@@ -30,3 +30,4 @@ mod replay;
 mod serve;
 mod storms;
 mod trigger;
+mod unsandboxed;

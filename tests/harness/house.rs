@@ -377,5 +377,6 @@ pub fn filters() -> Vec<(&'static str, &'static str)> {
         (r"\b\d+(\.\d+)? ?m?s\b", "[time]"),
         (r"http://127\.0\.0\.1:\d+", "http://forge.example"),
         (r"in \d+\.\d+s", "in [time]"),
+        (r"bubblewrap \d+(\.\d+)+", "bubblewrap [version]"),
     ]
 }

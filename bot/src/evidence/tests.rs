@@ -35,6 +35,10 @@ impl Scripted {
 
 #[async_trait]
 impl Sandbox for Scripted {
+    fn name(&self) -> String {
+        "scripted".into()
+    }
+
     async fn quiet(&self) -> Result<(), SetupError> {
         Ok(())
     }
@@ -311,6 +315,10 @@ async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet(
     struct Never(tokio::sync::Notify);
     #[async_trait]
     impl Sandbox for Never {
+        fn name(&self) -> String {
+            "scripted".into()
+        }
+
         async fn quiet(&self) -> Result<(), SetupError> {
             Ok(())
         }

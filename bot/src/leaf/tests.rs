@@ -32,6 +32,10 @@ struct Scripted {
 
 #[async_trait]
 impl Sandbox for Scripted {
+    fn name(&self) -> String {
+        "scripted".into()
+    }
+
     async fn quiet(&self) -> Result<(), SetupError> {
         Ok(())
     }

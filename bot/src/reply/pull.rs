@@ -32,6 +32,8 @@ pub struct Draft<'a> {
     pub words: &'a str,
     /// The session in one line, by the bot.
     pub session: &'a str,
+    /// What confined the commands: a name and a version.
+    pub sandbox: &'a str,
     /// Who asked; none where an operator did, on the command line.
     pub asked_by: Option<&'a str>,
     /// The branch that the work is based on.
@@ -138,10 +140,11 @@ fn foot(draft: &Draft<'_>) -> String {
         None => "an operator".into(),
     };
     format!(
-        "### How it was made\n\n- asked by {asked}\n- based on {} at `{}`\n- {}\n- digest of the input: `{}`\n",
+        "### How it was made\n\n- asked by {asked}\n- based on {} at `{}`\n- {}\n- commands and tests ran in sandboxes of their own without a network: {}\n- digest of the input: `{}`\n",
         code_span(draft.base_branch),
         draft.base.short(),
         draft.session,
+        draft.sandbox,
         draft.digest,
     )
 }

@@ -40,6 +40,7 @@ pub(super) fn draft<'a>(
         evidence,
         words,
         session: "`m` took 2 turns",
+        sandbox: "bubblewrap 1.2.3",
         asked_by: Some("ann"),
         base_branch: "main",
         base,

@@ -355,6 +355,10 @@ impl Bubblewrap {
 
 #[async_trait]
 impl Sandbox for Bubblewrap {
+    fn name(&self) -> String {
+        self.version.clone()
+    }
+
     async fn probe(&self) -> Report {
         doctor::probe(self, &self.version, &self.options).await
     }

@@ -3,6 +3,7 @@
 //! A set-up failure is its own type: it is never shown to the model as the failure of a command, and no caller may
 //! answer it by running the command elsewhere.
 
+mod absent;
 mod arguments;
 mod bubblewrap;
 mod capture;
@@ -28,6 +29,9 @@ use crate::workspace::{Owner, Workspace};
 /// Runs commands that nobody trusts.
 #[async_trait]
 pub trait Sandbox: Send + Sync {
+    /// What confines the commands, for people: a name and a version.
+    fn name(&self) -> String;
+
     /// Proves each property with canaries. Cheap enough for every start.
     async fn probe(&self) -> Report;
 
@@ -201,6 +205,11 @@ pub fn build(options: Options) -> Result<Arc<dyn Sandbox>, SetupError> {
             Ok(Arc::new(bubblewrap::Bubblewrap::new(options)?))
         }
     }
+}
+
+/// The sandbox that the configuration asks for, or one that runs nothing and says why: a service stays up without it.
+pub fn build_or_none(options: Options) -> Arc<dyn Sandbox> {
+    build(options).unwrap_or_else(|error| Arc::new(absent::Absent::new(error)))
 }
 
 /// Who owns the workspaces: the sandbox's own user where the service runs as root.

@@ -170,6 +170,7 @@ fn check_o_a_body_fits_by_the_last_character() {
             evidence: &evidence,
             words: &words,
             session: "`m` took 2 turns",
+            sandbox: "bubblewrap 1.2.3",
             asked_by: Some("ann"),
             base_branch: "main",
             base: &base,
