@@ -153,6 +153,7 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
         model::Error::Local { source: GenerateError::Refused(_) } => (Failure::ModelAnswer, false),
         model::Error::ContextFull { .. }
         | model::Error::OtherModel { .. }
+        | model::Error::WithoutV1 { .. }
         | model::Error::Refused { .. } => (Failure::ModelAnswer, false),
     }
 }
