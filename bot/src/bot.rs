@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::ask::Bots;
 use crate::checkout::Mirrors;
 use crate::clock::{Clock, later};
+use crate::doctor::ADD_A_FORGE;
 use crate::egress;
 use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
@@ -96,13 +97,18 @@ impl Bot {
     /// Puts the bot together. Nothing is asked of a forge or a model yet. `helper` is the `hyla` binary.
     ///
     /// # Errors
-    /// The data folder, the database, a secret's use or the sandbox's parts are not in order.
+    /// No forge is configured, which is said before anything is made; or the data folder, the database, a secret's use or
+    /// the sandbox's parts are not in order.
     pub async fn open(
         config: Config,
         secrets: &Secrets,
         helper: PathBuf,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
+        // Before anything is made on the disk.
+        if config.forges.is_empty() {
+            bail!("no forge is configured: {ADD_A_FORGE}");
+        }
         let workshop = workshop(&config, secrets, helper, Arc::clone(&clock))?;
         let data = &config.data_dir;
         make_folders(data, workshop.owner)?;
@@ -348,9 +354,12 @@ pub async fn check_window(model: &dyn Model, config: &Config) -> anyhow::Result<
             tracing::warn!("{}", untold(needed));
             Ok(())
         }
-        Err(error @ (Error::OtherModel { .. } | Error::Refused { .. } | Error::Load { .. })) => {
-            Err(anyhow!("{}; {}", chain(&error), error.next(Settings::File)))
-        }
+        Err(
+            error @ (Error::OtherModel { .. }
+            | Error::WithoutV1 { .. }
+            | Error::Refused { .. }
+            | Error::Load { .. }),
+        ) => Err(anyhow!("{}; {}", chain(&error), error.next(Settings::File))),
         Err(error) => {
             let next = error.next(Settings::File);
             tracing::warn!(error = %chain(&error), next, "the model's server does not answer yet");

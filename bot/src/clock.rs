@@ -23,6 +23,15 @@ pub fn before(instant: DateTime<Utc>, age: Duration) -> DateTime<Utc> {
     instant.checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC)
 }
 
+/// A time for people to read: in whole seconds, from the first one on.
+pub fn shown(time: Duration) -> humantime::FormattedDuration {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(match millis {
+        0..1000 => Duration::from_millis(millis),
+        _ => Duration::from_secs(millis.saturating_add(500) / 1000),
+    })
+}
+
 /// The machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct System;
@@ -63,6 +72,17 @@ impl Clock for Manual {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_shown_in_whole_seconds() {
+        for (millis, expected) in
+            [(591_038, "9m 51s"), (59_600, "1m"), (1_400, "1s"), (400, "400ms"), (0, "0s")]
+        {
+            assert_eq!(shown(Duration::from_millis(millis)).to_string(), expected);
+        }
+        assert_eq!(shown(Duration::from_nanos(1_999_999)).to_string(), "1ms");
+        assert!(shown(Duration::MAX).to_string().contains("years"));
+    }
 
     #[test]
     fn a_wait_of_any_length_has_an_end() {

@@ -81,7 +81,7 @@ impl<'a> Desk<'a> {
         match self.show(Status::Working { stage, base }).await {
             // The work is worth more than the news of it, once there is a comment at all.
             Err(halt) if is_known => {
-                tracing::warn!(?halt, "the status comment was not edited");
+                tracing::warn!(reason = %halt, "the status comment was not edited");
                 Ok(())
             }
             shown => shown,
@@ -144,7 +144,7 @@ pub(crate) async fn close(bot: &Bot, job: &Job, lease: &Lease, verdict: Verdict)
         Err(halt) => match verdict {
             Verdict::Ended(end) => untold(bot, job, end, &halt),
             verdict => {
-                tracing::warn!(?halt, "people on the issue were not told how the job stands");
+                tracing::warn!(reason = %halt, "people on the issue were not told how the job stands");
                 verdict
             }
         },

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Columns of the first column at least: the longest check of the sandbox.
 const WIDTH: usize = 28;
 
+/// What to do where no forge is configured.
+pub(crate) const ADD_A_FORGE: &str = "add a section `[forge.NAME]`, as `config/example.toml` shows";
+
 /// One line.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
@@ -94,8 +97,7 @@ pub async fn model(model: &dyn Model, needed: u64, show: &mut Show<'_>) {
 
 /// What is wrong with a configuration that names no forge.
 pub fn no_forge() -> Line {
-    let detail = "none is configured: add a section `[forge.NAME]`, as `config/example.toml` shows";
-    line("forge".into(), Verdict::Fails, detail.into())
+    line("forge".into(), Verdict::Fails, format!("none is configured: {ADD_A_FORGE}"))
 }
 
 /// Tells the log what is not in order with a forge, once at the start: the service does not wait for it.
@@ -140,6 +142,21 @@ pub fn text(line: &Line) -> String {
     let detail = crate::reply::plain(&line.detail);
     let subject = crate::reply::plain(&line.subject);
     format!("{mark}  {subject:WIDTH$}  {detail}\n")
+}
+
+/// What to do next, behind all lines.
+pub fn closing(lines: &[Line]) -> &'static str {
+    if !is_sound(lines) {
+        return "Not in order: do what the lines with FAIL say, then run `hyla doctor` again.";
+    }
+    match lines.iter().any(|line| line.verdict == Verdict::Warns) {
+        true => {
+            "Jobs can run; look at the lines with warn. Next: start `hyla serve` if it does not run, and put the label on an issue."
+        }
+        false => {
+            "All in order. Next: start `hyla serve` if it does not run, and put the label on an issue."
+        }
+    }
 }
 
 /// Whether a job may run.

@@ -177,6 +177,10 @@ async fn deliver(
             "The change is on branch `{branch}`; see it with `git diff {}...{branch}`.\n",
             base.commit.short()
         ))?;
+    } else {
+        say(
+            "Nothing was written into the folder. `git apply` takes all of this output from a file; `--write BRANCH` makes a branch instead.\n",
+        )?;
     }
     Ok(Outcome::Patch)
 }

@@ -69,9 +69,8 @@ impl From<forge::Error> for Verdict {
     fn from(error: forge::Error) -> Self {
         match &error {
             forge::Error::Auth { .. } => halt(Failure::ForgeAuth, &error, false, None),
-            forge::Error::Denied { .. } | forge::Error::Declined { .. } => {
-                halt(Failure::ForgeDenied, &error, false, None)
-            }
+            forge::Error::Denied { .. } => halt(Failure::ForgeDenied, &error, false, None),
+            forge::Error::Declined { .. } => Self::Ended(reply::turned_down(chain(&error))),
             forge::Error::Missing { .. } => halt(Failure::ForgeMissing, &error, false, None),
             forge::Error::Moved { .. } => halt(Failure::RepositoryMoved, &error, false, None),
             forge::Error::Unwell { retry_after, .. } => {
@@ -91,6 +90,12 @@ impl From<checkout::Error> for Verdict {
 
 impl From<publish::Error> for Verdict {
     fn from(error: publish::Error) -> Self {
+        if let publish::Error::Rejected { .. } = &error {
+            return Self::Ended(reply::turned_down(chain(&error)));
+        }
+        if let publish::Error::BranchTaken { branch, .. } = &error {
+            return Self::Ended(reply::branch_taken(branch, chain(&error)));
+        }
         halt(error.failure(), &error, error.may_retry(), None)
     }
 }
@@ -153,6 +158,7 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
         model::Error::Local { source: GenerateError::Refused(_) } => (Failure::ModelAnswer, false),
         model::Error::ContextFull { .. }
         | model::Error::OtherModel { .. }
+        | model::Error::WithoutV1 { .. }
         | model::Error::Refused { .. } => (Failure::ModelAnswer, false),
     }
 }
@@ -161,4 +167,32 @@ fn model_failure(error: &model::Error) -> (Failure, bool) {
 fn sandbox_failure(error: &sandbox::SetupError) -> (Failure, bool) {
     let may_retry = matches!(error, sandbox::SetupError::Start { .. });
     (Failure::Sandbox, may_retry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::CommitId;
+
+    #[test]
+    fn what_a_forge_turns_down_is_not_called_a_missing_right() {
+        let (call, message) = ("open a draft".to_owned(), "no".to_owned());
+        let declined = [409, 413, 422].map(|status| {
+            let (call, message) = (call.clone(), message.clone());
+            Verdict::from(forge::Error::Declined { call, status, message })
+        });
+        let rejected = publish::Error::Rejected { branch: "b".into(), words: "a hook".into() };
+        for verdict in declined.into_iter().chain([rejected.into()]) {
+            let Verdict::Ended(end) = verdict else { panic!("{verdict}") };
+            let told = format!("{} {}", end.person, end.next);
+            assert!(!told.contains("right") && told.contains("`hyla explain`"), "{told}");
+        }
+        let denied = Verdict::from(forge::Error::Denied { call, message });
+        let Verdict::Ended(end) = denied else { panic!("{denied}") };
+        assert!(end.person.contains("a right or a token scope is missing"), "{}", end.person);
+        let theirs = CommitId("1".repeat(40));
+        let taken = Verdict::from(publish::Error::BranchTaken { branch: "hyla/x".into(), theirs });
+        let Verdict::Ended(end) = taken else { panic!("{taken}") };
+        assert!(end.person.starts_with("The branch `hyla/x` holds"), "{}", end.person);
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::bail;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use crate::job::{End, State};
+use crate::job::{End, JobId, State};
 use crate::owner;
 use crate::reply;
 use crate::store::Row;
@@ -35,6 +35,27 @@ pub fn database(data: &Path) -> anyhow::Result<Option<PathBuf>> {
             let next = owner::advice(data).unwrap_or("run this as the service's user".into());
             bail!("cannot look into the data folder `{shown}`: {error}; {next}")
         }
+    }
+}
+
+/// Why a job has no transcript, and what to do. `row` is none where there is no such job.
+pub fn no_transcript(job: JobId, row: Option<&Row>) -> String {
+    let Some(row) = row else {
+        return format!("there is no job {job}; `hyla jobs` lists the newest ones");
+    };
+    let subject = &row.job.subject;
+    match &row.job.state {
+        State::Queued => format!(
+            "job {job} has no session yet: it waits for a worker; `hyla explain {subject}` says since when and why"
+        ),
+        State::Running { stage } => format!(
+            "job {job} has no session yet: it is in the stage `{}`; ask again in a while, or see `hyla explain {subject}`",
+            stage.name()
+        ),
+        State::Ended { end } => format!(
+            "job {job} ended as {}, and no session of it is kept; `hyla explain {subject}` says what happened",
+            end.outcome
+        ),
     }
 }
 

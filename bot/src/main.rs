@@ -25,15 +25,18 @@ use config::{Config, ModelKind, Secrets};
 #[derive(Parser)]
 #[command(name = "hyla", version, after_help = EXIT_CODES)]
 struct Arguments {
-    /// The configuration.
-    #[arg(long, global = true, default_value = "/etc/hyla/hyla.toml", value_name = "FILE")]
-    config: PathBuf,
+    /// The configuration [default: /etc/hyla/hyla.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Commands,
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 an error, told on the standard error stream; 2 wrong arguments; 3 no change was \
 made; 4 the gate or another rule refused; 5 `doctor` found something that must be changed.";
+
+/// The configuration where nobody names another.
+const CONFIG: &str = "/etc/hyla/hyla.toml";
 
 /// Columns of a table: as wide as most terminals are today.
 const WIDTH: usize = 160;
@@ -55,8 +58,8 @@ enum Commands {
     /// Work on one issue of a forge, as if its label had been added; jobs that are due already come first.
     #[command(after_help = "Example: hyla run main:acme/app#7")]
     Run {
-        /// The issue, as FORGE:OWNER/REPO#NUMBER.
-        issue: Subject,
+        /// The issue: FORGE:OWNER/REPO#NUMBER, OWNER/REPO#NUMBER, or its link on the forge.
+        issue: String,
     },
     /// Prove the sandbox, and check the model's server, the forges and the repositories.
     #[command(after_help = "Example: hyla doctor --json")]
@@ -230,11 +233,12 @@ fn told(error: &anyhow::Error) -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let file = &arguments.config;
+    let named = arguments.config.as_deref();
+    let file = named.unwrap_or(Path::new(CONFIG));
     match arguments.command {
         Commands::Serve => run_serve(file).await,
-        Commands::Fix(fix) => run_fix(file, fix).await,
-        Commands::Run { issue } => run_one(file, issue).await,
+        Commands::Fix(fix) => run_fix(named, fix).await,
+        Commands::Run { issue } => run_one(file, &issue).await,
         Commands::Doctor { json } => run_doctor(file, json).await,
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
         Commands::Explain { issue, json } => run_explain(file, &issue, json).await,
@@ -257,7 +261,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Commands::Model(Model::Bench(arguments)) => run_model_bench(arguments).await,
-        Commands::Transcript { job } => run_transcript(file, job),
+        Commands::Transcript { job } => run_transcript(file, JobId(job)).await,
     }
 }
 
@@ -275,9 +279,13 @@ async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
-    // A folder needs no forge, so it needs no configuration either.
-    let mut config = if file.exists() { config::load(file)? } else { Config::default() };
+async fn run_fix(named: Option<&Path>, arguments: Fix) -> anyhow::Result<ExitCode> {
+    let file = named.unwrap_or(Path::new(CONFIG));
+    // A folder needs no forge, so it needs no configuration either; one that somebody names must be there.
+    let mut config = match named.is_none() && !file.exists() {
+        true => Config::default(),
+        false => config::load(file)?,
+    };
     if let Some(endpoint) = arguments.endpoint {
         // Not left to the parser of arguments: it would repeat the address, which may hold a password.
         config.model.endpoint = match config::endpoint(&endpoint) {
@@ -294,7 +302,7 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     }
     if let Some(folder) = arguments.model_dir {
         config.model.kind = ModelKind::Local;
-        config.model.local.folder = Some(std::path::absolute(folder)?);
+        config.model.local.folder = Some(model_folder(&folder)?);
     }
     config.forges.clear();
     let mut secrets = config.secrets(file)?;
@@ -342,6 +350,17 @@ async fn run_fix(file: &Path, arguments: Fix) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// A model's folder as a whole path.
+fn model_folder(folder: &Path) -> anyhow::Result<PathBuf> {
+    if !folder.is_dir() {
+        anyhow::bail!(
+            "cannot use --model-dir `{}`: there is no such folder; name the one with the model's config.json and safetensors files",
+            folder.display()
+        );
+    }
+    Ok(std::path::absolute(folder)?)
+}
+
 /// What answers as the model.
 fn what(config: &Config) -> String {
     match &config.model.local.folder {
@@ -352,12 +371,11 @@ fn what(config: &Config) -> String {
     }
 }
 
-async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
+async fn run_one(file: &Path, issue: &str) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
+    let Some(issue) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
     let Some(forge) = config.forges.get(&issue.forge) else {
-        let names: Vec<&str> = config.forges.keys().map(String::as_str).collect();
-        let (shown, names) = (file.display(), names.join("`, `"));
-        anyhow::bail!("no forge is called `{}` in `{shown}`; it has `{names}`", issue.forge)
+        anyhow::bail!("no forge is called `{}`", issue.forge)
     };
     if !forge.allows(&issue.repo.to_string()) {
         let (repo, name) = (&issue.repo, &issue.forge);
@@ -395,6 +413,14 @@ async fn run_one(file: &Path, issue: Subject) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The issue that somebody means; none where no issue can be meant, which has been said by then.
+fn subject(issue: &str, config: &Config) -> Option<Subject> {
+    let found = explain::find(issue, &config.forges);
+    found
+        .inspect_err(|reason| note(format!("hyla: cannot use `{}`: {reason}", reply::plain(issue))))
+        .ok()
+}
+
 async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
     let secrets = config.secrets(file)?;
@@ -427,6 +453,8 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     if json {
         say(&format!("{:#}\n", serde_json::to_value(&lines)?))?;
+    } else {
+        say(&format!("\n{}\n", doctor::closing(&lines)))?;
     }
     Ok(if doctor::is_sound(&lines) { ExitCode::SUCCESS } else { ExitCode::from(5) })
 }
@@ -451,13 +479,7 @@ async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCod
 
 async fn run_explain(file: &Path, issue: &str, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let subject = match explain::find(issue, &config.forges) {
-        Ok(subject) => subject,
-        Err(reason) => {
-            note(format!("hyla: cannot use `{}`: {reason}", reply::plain(issue)));
-            return Ok(ExitCode::from(2));
-        }
-    };
+    let Some(subject) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
     let Some(settings) = config.forges.get(&subject.forge) else {
         anyhow::bail!("no forge is called `{}`", subject.forge)
     };
@@ -544,12 +566,25 @@ async fn run_model_bench(arguments: model::bench::Arguments) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_transcript(file: &Path, job: i64) -> anyhow::Result<ExitCode> {
+async fn run_transcript(file: &Path, job: JobId) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let path = config.data_dir.join("jobs").join(JobId(job).to_string()).join("transcript.jsonl");
-    let records = session::read(&path).with_context(|| {
-        format!("cannot read the transcript of job {job}; `hyla jobs` lists the jobs")
-    })?;
+    let path = config.data_dir.join("jobs").join(job.to_string()).join("transcript.jsonl");
+    let records = match session::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let row = match jobs::database(&config.data_dir)? {
+                Some(database) => Sqlite::open(&database).await?.job(job).await?,
+                None => None,
+            };
+            anyhow::bail!("{}", jobs::no_transcript(job, row.as_ref()))
+        }
+        read => read.with_context(|| {
+            let next = "run this as the service's user, such as `sudo -u hyla hyla ...`";
+            format!("cannot read the transcript of job {job} in `{}`; {next}", path.display())
+        })?,
+    };
+    if records.is_empty() {
+        note(format!("the session of job {job} has only just begun; look again in a moment"));
+    }
     for record in records {
         say(&record.to_string())?;
     }

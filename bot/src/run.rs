@@ -11,7 +11,7 @@ use crate::evidence::Evidence;
 use crate::forge::{self, Issue, LabelEvent, LinkedPull, NewDraft, Permission, Pull, Repository};
 use crate::halt;
 use crate::input::{self, Input};
-use crate::job::{self, End, Failure, Job, Ready, Rule, Stage};
+use crate::job::{self, End, Failure, Job, Outcome, Ready, Rule, Stage};
 use crate::patch::Patch;
 use crate::publish::{self, Author};
 use crate::reply::{self, Draft};
@@ -188,7 +188,7 @@ async fn may_ask(place: &Place, job: &Job, asked: &Asked) -> Result<(), Verdict>
     let repo = &job.subject.repo;
     let permission = place.forge.permission(repo, by).await?;
     if permission < Permission::Write {
-        let detail = format!("user {} of `{repo}` has {permission:?} access", by.id);
+        let detail = format!("user {} of `{repo}` has {permission}", by.id);
         return Err(refuse(Rule::AdderCannotWrite, &detail));
     }
     Ok(())
@@ -259,13 +259,17 @@ async fn task(
 ) -> Result<Task, Verdict> {
     let (repo_file, repo_text) = match workshop::repo_file(base).await? {
         Ok(file) => file,
-        Err(error) => return Err(refuse(Rule::RepositoryFile, &error.to_string())),
+        Err(error) => {
+            let end = reply::repository_file(&error.key, &error.reason, &error.to_string());
+            return Err(Verdict::Ended(end));
+        }
     };
     if repo_file.enabled == Some(false) {
         return Err(refuse(Rule::RepositoryDisabled, "`enabled = false`"));
     }
     if let Err(error) = bot.workshop.rules(&repo_file) {
-        return Err(refuse(Rule::RepositoryFile, &halt::chain(&error)));
+        let why = halt::chain(&error);
+        return Err(Verdict::Ended(reply::repository_file("protected_paths", &why, &why)));
     }
     let instructions = workshop::instructions(base).await?;
     let input = words.with_repository(instructions, repo_text, &bot.redactor);
@@ -340,10 +344,11 @@ async fn free_branch(
     taken: &[String],
 ) -> Result<String, Verdict> {
     let (repo, prefix) = (&job.subject.repo, &bot.config.publish.branch_prefix);
+    let named = |number: u32| format!("{prefix}issue-{}-{number}", job.subject.issue);
     let first = desk.ask_number();
     for number in first.saturating_sub(BRANCHES_TRIED).max(1)..first.saturating_add(BRANCHES_TRIED)
     {
-        let branch = format!("{prefix}issue-{}-{number}", job.subject.issue);
+        let branch = named(number);
         let pull = place.forge.pull_by_head(repo, base, &branch).await?;
         if let Some(pull) = pull.as_ref().filter(|pull| is_own_draft(place, job, pull)) {
             return Err(decline(No::OwnDraft(linked(job, pull))));
@@ -364,8 +369,8 @@ async fn free_branch(
         }
         return Ok(branch);
     }
-    let why = format!("{BRANCHES_TRIED} branches of issue {} are taken", job.subject.issue);
-    Err(Verdict::Ended(reply::failed(Failure::BranchTaken, why)))
+    let last = first.saturating_add(BRANCHES_TRIED) - 1;
+    Err(Verdict::Ended(reply::branches_taken(&named(first), &named(last))))
 }
 
 /// Whether a pull request is an open draft of the bot's for another ask.
@@ -395,15 +400,39 @@ async fn open_draft(
     bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
     let pull = match own_pull(place, job, ready).await? {
         Some(pull) => pull,
-        None => match look(bot, place, job, desk, Some(ready)).await?.own {
-            Some(pull) => pull,
-            None => publish_afresh(bot, place, job, desk, ready.clone()).await?,
+        None => match look(bot, place, job, desk, Some(ready)).await {
+            Ok(Seen { own: Some(pull), .. }) => pull,
+            Ok(Seen { own: None, .. }) => {
+                publish_afresh(bot, place, job, desk, ready.clone()).await?
+            }
+            Err(Verdict::Ended(end)) => {
+                return Err(Verdict::Ended(with_branch_left(place, job, ready, end).await?));
+            }
+            Err(halt) => return Err(halt),
         },
     };
     bot.store.note_pull(desk.lease, pull.number).await?;
     Ok(match pull.author == place.own_id {
         true => reply::opened(&pull, &place.settings.draft_prefix, &ready.commit),
         false => reply::opened_by_another(&pull),
+    })
+}
+
+/// The end of a job that opens no draft after all, with its branch named where an earlier attempt has pushed it.
+async fn with_branch_left(
+    place: &Place,
+    job: &Job,
+    ready: &Ready,
+    end: End,
+) -> Result<End, Verdict> {
+    // What broke is no answer to the ask, and whoever asks again goes on from there.
+    if matches!(end.outcome, Outcome::Failed(_)) {
+        return Ok(end);
+    }
+    let head = place.forge.branch_head(&job.subject.repo, &ready.branch).await?;
+    Ok(match head.is_some_and(|head| head == ready.commit) {
+        true => reply::with_branch_left(end, &ready.branch),
+        false => end,
     })
 }
 

@@ -1,11 +1,15 @@
 //! `hyla serve`: the webhook side and the workers in one process, until it is told to stop.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::future::Future;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -15,6 +19,7 @@ use webhooks::{Dialect, Hook};
 
 use crate::bot::Bot;
 use crate::clean_up;
+use crate::clock::shown;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
 use crate::reconcile;
@@ -40,9 +45,8 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let router = router(&bot, secrets)?;
     let address = bot.config.server.listen;
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on `{address}`"))?;
+    let listener = listen(address, "set `server.listen` to another").await?;
+    let _company = company(&bot.config.data_dir);
     tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
     let stop = Stop::default();
     let mut tasks = tokio::task::JoinSet::<anyhow::Result<()>>::new();
@@ -96,12 +100,52 @@ pub async fn serve(
     let parked =
         tokio::time::timeout(grace, async { while tasks.join_next().await.is_some() {} }).await;
     if parked.is_err() {
-        bail!(
-            "some jobs did not park within {}; they go on after the next start",
-            humantime::format_duration(grace)
-        );
+        bail!("some jobs did not park within {}; they go on after the next start", shown(grace));
     }
     ended
+}
+
+/// Listens on an address. `another` says how to choose another one.
+///
+/// # Errors
+/// It cannot be listened on; the text says what to do.
+pub(crate) async fn listen(address: SocketAddr, another: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let next = match error.kind() {
+            ErrorKind::AddrInUse => {
+                format!("another program listens there, perhaps Hyla itself; stop it, or {another}")
+            }
+            ErrorKind::AddrNotAvailable => {
+                format!("this machine has no such address; {another}, such as `127.0.0.1:8474`")
+            }
+            ErrorKind::PermissionDenied => {
+                format!("ports below 1024 take a right that this user lacks; {another}")
+            }
+            _ => another.to_owned(),
+        };
+        anyhow!("cannot listen on `{address}`: {error}; {next}")
+    })
+}
+
+/// Says so where another service works on this data folder: they share its jobs. What comes back tells later ones of this
+/// one, as long as it is kept. A folder that takes no locks tells nobody.
+fn company(data: &Path) -> Option<File> {
+    let file =
+        File::options().create(true).truncate(false).write(true).open(data.join("serve.lock"));
+    let file = file.ok()?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            tracing::info!(
+                folder = %data.display(),
+                "another `hyla serve` works on this data folder; they share its jobs"
+            );
+        }
+        Err(TryLockError::Error(_)) => return None,
+    }
+    // Shared, so that each of several tells those that come later.
+    file.lock_shared().ok()?;
+    Some(file)
 }
 
 /// Looks at a sandbox that does not hold again and again, until it does and work begins.
@@ -124,7 +168,7 @@ fn broken(part: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> a
     let cause = match part {
         Some(Ok(Err(error))) => error,
         Some(Err(error)) => error.into(),
-        Some(Ok(Ok(()))) | None => anyhow::anyhow!("it gave no reason"),
+        Some(Ok(Ok(()))) | None => anyhow!("it gave no reason"),
     };
     cause.context("a part of the service ended by itself")
 }
@@ -163,11 +207,6 @@ pub async fn until_ended(
 /// # Errors
 /// A webhook secret is unusable.
 pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
-    if bot.config.forges.is_empty() {
-        bail!(
-            "no forge is configured: add a section `[forge.NAME]`, as `config/example.toml` shows"
-        );
-    }
     let inbox = Inbox {
         store: Arc::clone(&bot.store),
         clock: Arc::clone(&bot.clock),

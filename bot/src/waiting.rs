@@ -83,7 +83,7 @@ impl Sign {
 
     fn show(&mut self, n_chars: usize) {
         let elapsed = self.begun.elapsed();
-        let limit = humantime::format_duration(self.silence);
+        let limit = crate::clock::shown(self.silence);
         let words = match n_chars {
             0 => format!(
                 "waiting for the model for {} s; it is given up after {limit} of silence",

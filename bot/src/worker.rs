@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::clock::{Clock, later};
+use crate::clock::{Clock, later, shown};
 use crate::halt::chain;
 use crate::job::{End, Failure, Job, JobId, Outcome};
 use crate::reply;
@@ -95,6 +95,22 @@ pub enum Verdict {
     Parked,
     /// Another worker has it.
     LeaseLost,
+}
+
+impl std::fmt::Display for Verdict {
+    /// For the log, in one line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ended(end) => write!(f, "{}: {}", end.outcome, end.operator),
+            Self::Untold { end, why } => write!(f, "{}, not told yet: {why}", end.outcome),
+            Self::Dropped { why } => write!(f, "nothing to do: {why}"),
+            Self::Joined(other) => write!(f, "job {other} answers this already"),
+            Self::Retry { why, .. } => write!(f, "to be tried again: {why}"),
+            Self::Unreachable { why, .. } => write!(f, "the forge is out of reach: {why}"),
+            Self::Parked => f.write_str("parked"),
+            Self::LeaseLost => f.write_str("another worker has the job"),
+        }
+    }
 }
 
 impl Verdict {
@@ -336,8 +352,4 @@ impl Worker {
         let since = job.waiting_since.and_then(|since| (self.clock.now() - since).to_std().ok());
         since.unwrap_or_default().max(self.queue.backoff)
     }
-}
-
-fn shown(wait: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(wait)
 }

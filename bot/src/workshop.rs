@@ -362,7 +362,7 @@ impl Worked {
             crate::reply::code_span(model),
             crate::reply::count(ended.turns, "turn"),
             crate::reply::count(ended.calls, "tool call"),
-            humantime::format_duration(elapsed),
+            crate::clock::shown(elapsed),
             ended.reason
         )
     }

@@ -1,5 +1,6 @@
 //! Reading, with an error that names file, key and reason.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::Config;
@@ -30,10 +31,19 @@ impl std::fmt::Display for Error {
 /// # Errors
 /// Names file, key and reason.
 pub fn load(file: &Path) -> Result<Config, Error> {
-    let text = std::fs::read_to_string(file).map_err(|error| Error {
-        file: file.into(),
-        key: String::new(),
-        reason: format!("{error}; `config/example.toml` shows every key"),
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let next = match error.kind() {
+            ErrorKind::NotFound => {
+                "make it, as `config/example.toml` shows, or name another with --config"
+            }
+            ErrorKind::PermissionDenied => {
+                "run this as a user who may read it, such as `sudo -u hyla hyla ...`"
+            }
+            ErrorKind::IsADirectory => "name the file in it with --config",
+            _ => "`config/example.toml` shows every key",
+        };
+        let reason = format!("{error}; {next}");
+        Error { file: file.into(), key: String::new(), reason }
     })?;
     parse(file, &text)
 }
@@ -43,7 +53,15 @@ pub fn load(file: &Path) -> Result<Config, Error> {
 /// # Errors
 /// Names file, key and reason.
 pub fn parse(file: &Path, text: &str) -> Result<Config, Error> {
-    let config: Config = parse_toml(file, text)?;
+    let config: Config = parse_toml(file, text).map_err(|error| match is_nameless(text) {
+        // Without the parser's own words: what stands there may be a secret.
+        true => Error {
+            key: "forge".into(),
+            reason: "a forge has a name, which stands in its webhook address: write `[forge.NAME]`, such as `[forge.main]`, instead of `[forge]`".into(),
+            ..error
+        },
+        false => error,
+    })?;
     crate::check::config(&config).map_err(|(key, reason)| {
         let reason = match written(text, &key) {
             Some(value) if !reason.contains(&value) => format!("{reason}, and is `{value}`"),
@@ -52,6 +70,15 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, Error> {
         Error { file: file.into(), key, reason }
     })?;
     Ok(config)
+}
+
+/// Whether a forge's settings stand in `[forge]` itself.
+fn is_nameless(text: &str) -> bool {
+    let table: toml::Table = text.parse().unwrap_or_default();
+    table.get("forge").is_some_and(|forges| match forges.as_table() {
+        Some(forges) => forges.values().any(|forge| !forge.is_table()),
+        None => true,
+    })
 }
 
 pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(

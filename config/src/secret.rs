@@ -1,5 +1,6 @@
 //! A secret is a reference to a file or to an environment variable; its value is read once and never printed.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -60,8 +61,8 @@ fn place(path: &Path) -> Result<PathBuf, String> {
     }
     let folder = std::env::var_os("CREDENTIALS_DIRECTORY").ok_or_else(|| {
         format!(
-            "`{}` is not an absolute path, and systemd passes no credentials to this process",
-            path.display()
+            "`{name}` is not an absolute path, so it is a credential of systemd, which passes none to this process; write the whole path of a file, or pass it: `systemd-run --pipe --wait -p User=hyla -p LoadCredential={name}:/etc/hyla/{name} hyla ...`",
+            name = path.display()
         )
     })?;
     Ok(Path::new(&folder).join(path))
@@ -69,7 +70,18 @@ fn place(path: &Path) -> Result<PathBuf, String> {
 
 fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    let cannot = |error: std::io::Error| format!("cannot read the secret in `{shown}`: {error}");
+    let cannot = |error: std::io::Error| {
+        let next = match error.kind() {
+            ErrorKind::NotFound => format!(
+                "make the file, as with `sudo install -m 600 -o hyla /dev/stdin {shown}`, or name another"
+            ),
+            ErrorKind::PermissionDenied => format!(
+                "run this as a user who may read it, such as `sudo -u hyla hyla ...`, or give it to whoever runs this: `sudo chown USER {shown}`"
+            ),
+            _ => "name another file".to_owned(),
+        };
+        format!("cannot read the secret in `{shown}`: {error}; {next}")
+    };
     let found = std::fs::metadata(path).map_err(cannot)?;
     if found.is_dir() {
         return Err(format!("cannot read the secret in `{shown}`: it is a folder; name the file"));

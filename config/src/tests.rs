@@ -17,6 +17,31 @@ fn error(text: &str) -> String {
 }
 
 #[test]
+fn a_forge_without_a_name_is_told_to_have_one_and_its_secrets_stay_untold() {
+    let nameless = FORGE.replace("[forge.main]", "[forge]");
+    let secret = "[forge]\ntoken = \"s3cr3t\"\n";
+    for text in [nameless.as_str(), secret, "[[forge]]\nkind = \"gitea\"\n", "forge = \"s3cr3t\"\n"]
+    {
+        let error = error(text);
+        assert!(error.contains("write `[forge.NAME]`, such as `[forge.main]`"), "{error}");
+        assert!(!error.contains("s3cr3t"), "{error}");
+    }
+    assert!(!error(&format!("{FORGE}colour = 1\n")).contains("[forge.NAME]"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |path: &Path| crate::load(path).unwrap_err().to_string();
+    let missing = told(&folder.path().join("hyla.toml"));
+    assert!(missing.contains("`config/example.toml`") && missing.contains("--config"), "{missing}");
+    let is_folder = told(folder.path());
+    assert!(is_folder.contains("name the file in it with --config"), "{is_folder}");
+    let secret = SecretRef::File(folder.path().join("token")).read().unwrap_err();
+    assert!(secret.contains("make the file, as with `sudo install -m 600"), "{secret}");
+}
+
+#[test]
 fn an_error_names_file_key_and_reason() {
     let forge = |line: &str| format!("{FORGE}{line}\n");
     let cases = [
@@ -221,7 +246,9 @@ fn secrets_are_read_once_and_never_printed() {
     let error = at(&token, &[&one, &one]).1.unwrap_err().to_string();
     assert!(error.contains("webhook_secrets") && error.contains("same"), "{error}");
     assert!(SecretRef::Env("HYLA_TEST_THAT_NOBODY_SETS".into()).read().is_err());
-    assert!(SecretRef::File("no-folder".into()).read().unwrap_err().contains("absolute"));
+    let credential = SecretRef::File("no-folder".into()).read().unwrap_err();
+    assert!(credential.contains("absolute"), "{credential}");
+    assert!(credential.contains("-p LoadCredential=no-folder:/etc/hyla/no-folder"), "{credential}");
 }
 
 /// Every key stands in the example with the value that it has when it is left out.

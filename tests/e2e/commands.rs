@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use bot::forge::Permission;
+use bot::store::Store;
 use nix::sys::signal::Signal;
 use tests::forge::{Dialect, FakeForge, Fault, Matcher};
 use tests::house::{WEBHOOK_SECRET, configuration, demo_folder, demo_recording, hyla_binary, way};
@@ -88,6 +89,26 @@ async fn fix_prints_patch_and_evidence_and_writes_a_branch_only_when_asked() {
 }
 
 #[tokio::test]
+async fn fix_without_a_branch_says_what_to_do_with_what_it_printed() {
+    let server = ModelServer::start(demo_recording()).await.expect("it starts");
+    let folder = folder();
+    let repo = folder.path().display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let url = server.url();
+    let arguments =
+        ["fix", "--repo", &repo, "--issue", &issue, "--endpoint", &url, "--model", MODEL];
+    let ran = hyla(&arguments).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.ends_with("`--write BRANCH` makes a branch instead.\n"), "{}", ran.stdout);
+    // As it says: the whole output is what git takes.
+    let output = tempfile::NamedTempFile::new().expect("the temp folder can be written");
+    std::fs::write(output.path(), &ran.stdout).expect("it is ours");
+    assert_eq!(git(folder.path(), &["status", "--porcelain"]), "");
+    git(folder.path(), &["apply", &output.path().display().to_string()]);
+    assert!(git(folder.path(), &["status", "--porcelain"]).contains("M hours.py"));
+}
+
+#[tokio::test]
 async fn fix_says_what_to_do_about_a_folder_an_issue_or_a_server_that_is_not_in_order() {
     let server = ModelServer::start(Recording::default()).await.expect("it starts");
     let good = folder();
@@ -148,6 +169,7 @@ async fn fix_checks_what_it_was_given_before_it_asks_the_model() {
         (&repo, &issue, vec!["--write", "hyla"], "beside `hyla/fix`"),
         (&repo, &issue, vec!["--write", "bad name.."], "such as `hyla/fix`"),
         (&repo, &issue, vec!["--write"], "git branch -D hyla/fix"),
+        (&repo, &issue, vec!["--config", "/nope/hyla.toml"], "or name another with --config"),
     ] {
         let mut arguments =
             vec!["fix", "--endpoint", "http://127.0.0.1:9/v1", "--repo", repo, "--issue", issue];
@@ -157,6 +179,10 @@ async fn fix_checks_what_it_was_given_before_it_asks_the_model() {
         assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
         assert!(!ran.stderr.contains("model"), "{words}: {}", ran.stderr);
     }
+    let ran = hyla(&["fix", "--repo", &repo, "--issue", &issue, "--model-dir", "/nope"]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let words = "cannot use --model-dir `/nope`: there is no such folder; name the one with";
+    assert!(ran.stderr.contains(words), "{}", ran.stderr);
 }
 
 #[tokio::test]
@@ -174,6 +200,51 @@ async fn fix_prints_the_patch_even_if_the_transcript_cannot_be_kept() {
     assert_eq!(ran.code, Some(1), "{}", ran.stdout);
     assert!(ran.stdout.contains("+++ b/hours.py") && ran.stdout.contains("branch `night`"));
     assert!(ran.stderr.contains("cannot keep the transcript as `/dev/full`"), "{}", ran.stderr);
+}
+
+/// A model's server that speaks the protocol under `/v1` alone.
+async fn server_with_v1() -> String {
+    let list = r#"{"data": [{"id": "recording", "max_model_len": 131072}]}"#;
+    let list = move || async move { ([("content-type", "application/json")], list) };
+    let router = axum::Router::new().route("/v1/models", axum::routing::get(list));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn an_endpoint_without_v1_is_told_to_have_it() {
+    let url = server_with_v1().await;
+    let folder = folder();
+    let file = folder.path().join("hyla.toml").display().to_string();
+    let issue = demo_folder().join("issue.md").display().to_string();
+    let repo = folder.path().display().to_string();
+    for (endpoint, words) in [
+        (url.clone(), Some("add `/v1` to `model.endpoint`")),
+        (format!("{url}/"), Some("add `/v1` to `model.endpoint`")),
+        (format!("{url}/v1"), None),
+    ] {
+        let text = format!("[model]\nendpoint = \"{endpoint}\"\nname = \"recording\"\n");
+        std::fs::write(&file, text).expect("it is ours");
+        let (_, found) = complaints(&file).await;
+        let told: Vec<_> = found.iter().filter(|line| line.contains(" model ")).collect();
+        let fits = match words {
+            Some(words) => told.iter().any(|line| {
+                line.starts_with("fails")
+                    && line.contains(&format!("{url}/v1/models` answers; {words}"))
+            }),
+            None => told.is_empty(),
+        };
+        assert!(fits, "{endpoint}: {found:?}");
+    }
+    let arguments = ["fix", "--repo", &repo, "--issue", &issue, "--endpoint", &url];
+    let ran = hyla(&[&arguments[..], &["--model", "recording"]].concat()).await;
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("add `/v1` to --endpoint"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// A model's server that wants the key `k-123`, has no list of models, and is silent until it is asked twice.
@@ -310,15 +381,15 @@ async fn run_works_on_one_issue_without_a_label() {
     let outside = Outside::usual().await;
     let repo = outside.repo.clone();
     let issue = outside.open_issue(&[]).await;
-    let ran = hyla(&["run", "--config", &outside.file, &format!("main:acme/hours#{issue}")]).await;
+    let ran = hyla(&["run", "--config", &outside.file, &format!("acme/hours#{issue}")]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.contains("The draft is ready"), "{}", ran.stdout);
     assert!(outside.forge.pulls(&repo)[0].body.contains("asked by an operator"));
     assert!(!ran.stderr.contains("{\"timestamp\""), "{}", ran.stderr);
     for (subject, code, words) in [
-        ("acme/hours#1", 2, "FORGE:OWNER/REPO#NUMBER"),
+        ("acme/hours", 2, "FORGE:OWNER/REPO#NUMBER"),
         ("main:acme/hours#0", 2, "the first issue of a repository is #1"),
-        ("other:acme/hours#1", 1, "it has `main`"),
+        ("other:acme/hours#1", 2, "the configuration has `main`"),
         ("main:acme/other#1", 1, "add it to `forge.main.repositories`"),
     ] {
         let wrong = hyla(&["run", "--config", &outside.file, subject]).await;
@@ -417,6 +488,8 @@ async fn doctor_names_what_is_out_of_order() {
     outside.forge.add_label(&repo, "hyla");
     let sound = hyla(&["doctor", "--config", &outside.file]).await;
     assert_eq!(sound.code, Some(0), "{}{}", sound.stdout, sound.stderr);
+    let next = "start `hyla serve` if it does not run, and put the label on an issue.\n";
+    assert!(sound.stdout.ends_with(next), "{}", sound.stdout);
     assert!(!outside.data().exists(), "the doctor looks and makes nothing");
 
     let old = r#"{"version": "1.20.3+gitea-1.20.3"}"#.to_owned();
@@ -461,6 +534,7 @@ async fn doctor_names_what_is_out_of_order() {
         .expect("it is ours");
     let wrong = hyla(&["doctor", "--config", &outside.file]).await;
     assert!(wrong.code == Some(5) && wrong.stdout.contains("FAIL  forge main"), "{}", wrong.stdout);
+    assert!(wrong.stdout.ends_with("then run `hyla doctor` again.\n"), "{}", wrong.stdout);
     assert!(!wrong.stdout.contains("not-a-token"), "{}", wrong.stdout);
     change(&url, "http://127.0.0.1:9/");
     let (_, found) = complaints(&outside.file).await;
@@ -539,6 +613,81 @@ async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("hyla.db` belongs to `root`"), "{stderr}");
     assert!(stderr.contains("run `sudo chown -R 64023"), "{stderr}");
+
+    // Its own folder, which it may not write.
+    std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o500);
+    std::fs::set_permissions(&data, mode).expect("it is ours");
+    let output = Command::new("setpriv")
+        .args(["--reuid", "64023", "--regid", "64023", "--clear-groups"])
+        .arg(hyla_binary())
+        .args(["doctor", "--config", &outside.file])
+        .output();
+    let output = output.await.expect("it starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let words = format!("its mode is 500; run `chmod u+rwx {}`", data.display());
+    assert!(stdout.contains(&words), "{stdout}");
+}
+
+#[tokio::test]
+async fn serve_says_what_to_do_before_it_makes_anything_and_when_it_is_not_alone() {
+    let outside = Outside::usual().await;
+    let text = std::fs::read_to_string(&outside.file).expect("it is ours");
+    let section = text.find("[forge.main]").expect("it is there");
+    let end = text.find("[model]").expect("it is there");
+    let without = format!("{}{}", &text[..section], &text[end..]);
+    std::fs::write(&outside.file, without).expect("it is ours");
+    for command in [&["serve"][..], &["run", "acme/hours#1"]] {
+        let ran = hyla(&[command, &["--config", &outside.file]].concat()).await;
+        assert!(ran.code != Some(0) && ran.stderr.contains("add a section `[forge.NAME]`"));
+    }
+    assert!(!outside.data().exists(), "nothing was made");
+
+    std::fs::write(&outside.file, &text).expect("it is ours");
+    let _first = outside.serve_logged();
+    outside.listens().await;
+    let ran = hyla(&["serve", "--config", &outside.file]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let words = "stop it, or set `server.listen` to another";
+    assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    let elsewhere = tests::outside::free_address().to_string();
+    let text = text.replace(&outside.address.to_string(), &elsewhere);
+    std::fs::write(&outside.file, text).expect("it is ours");
+    let log = outside.folder.path().join("second");
+    let _second = outside.serve(std::fs::File::create(&log).expect("it is ours"));
+    let words = "another `hyla serve` works on this data folder; they share its jobs";
+    let seen = |log: &Path| std::fs::read_to_string(log).unwrap_or_default().contains(words);
+    until("the second one says so", || seen(&log)).await;
+    assert!(!seen(&outside.log()), "the first one was alone");
+}
+
+#[tokio::test]
+async fn transcript_says_which_job_has_none_and_what_to_do() {
+    let outside = Outside::usual().await;
+    std::fs::create_dir(outside.data()).expect("it is ours");
+    let store = outside.store().await;
+    let subject: bot::job::Subject = "main:acme/hours#7".parse().expect("that is an issue");
+    let now = chrono::DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
+    let job = store.ask(&subject, "main:acme/hours#7@command:1", now).await.expect("it is kept");
+    let number = job.to_string();
+    let told = async |number: &str| {
+        let ran = hyla(&["transcript", number, "--config", &outside.file]).await;
+        assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+        ran.stderr
+    };
+    let unknown = told("4711").await;
+    assert!(unknown.contains("there is no job 4711; `hyla jobs` lists"), "{unknown}");
+    let queued = told(&number).await;
+    assert!(queued.contains("waits for a worker; `hyla explain main:acme/hours#7`"), "{queued}");
+    let later = now + chrono::TimeDelta::days(1);
+    let claimed = store.claim("w", now, later).await.expect("it answers");
+    let (_, lease) = claimed.expect("it is due");
+    store.enter(&lease, bot::job::Stage::Checkout, now).await.expect("it is kept");
+    let running = told(&number).await;
+    assert!(running.contains("it is in the stage `checkout`; ask again in a while"), "{running}");
+    store.end(&lease, &bot::reply::cancelled(), now).await.expect("it is kept");
+    let ended = told(&number).await;
+    assert!(ended.contains("ended as cancelled, and no session of it is kept"), "{ended}");
 }
 
 #[tokio::test]

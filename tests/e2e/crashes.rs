@@ -101,6 +101,30 @@ async fn a_label_that_goes_while_the_job_runs_stops_it_before_the_draft() {
 }
 
 #[tokio::test]
+async fn a_branch_that_was_pushed_before_the_label_went_is_named() {
+    for (act, outcome) in [("unlabel", "cancelled"), ("close", "refused(issue_closed)")] {
+        let house = House::usual().await;
+        let issue = house.open_issue().await;
+        let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+        house.forge.fault(open, Fault::status(500, "down"), 1);
+        let ann = house.forge.person("ann");
+        ann.add_label(&house.repo, issue, "hyla").await;
+        house.work().await;
+        match act {
+            "close" => drop(ann.close(&house.repo, issue).await),
+            _ => drop(ann.remove_label(&house.repo, issue, "hyla").await),
+        }
+        house.work_through_retries().await;
+        assert_eq!(house.first_end().await.outcome.to_string(), outcome);
+        let comment = house.status_comments(issue).concat();
+        let branch = format!("`hyla/issue-{issue}-1`");
+        assert!(comment.contains(&format!("pushed my branch {branch}")), "{comment}");
+        assert!(comment.contains("Delete the branch"), "{comment}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
 async fn two_bots_on_one_ledger_share_the_work_and_repeat_none_of_it() {
     let mut setup = Setup::default();
     setup.recording.each_conversation = true;

@@ -135,7 +135,12 @@ async fn a_repository_that_says_no_or_is_no_place_to_work_is_left_alone() {
         }
         let issue = house.labelled_and_worked().await;
         assert_eq!(house.end().await.outcome, Outcome::Refused(rule), "{name}");
-        assert_eq!(house.status_comments(issue).len(), 1, "{name}");
+        let comments = house.status_comments(issue);
+        assert_eq!(comments.len(), 1, "{name}");
+        if name == "not understood" {
+            let words = ["`label` in this repository's `.hyla.toml`", "unknown field `label`"];
+            assert!(words.iter().all(|words| comments[0].contains(words)), "{}", comments[0]);
+        }
         assert_eq!(house.model.requests().len(), 0, "{name}");
         house.assert_clean().await;
     }

@@ -38,17 +38,15 @@ fn seen(folder: &Path) -> (Verdict, String) {
     if !metadata.is_dir() {
         return (Verdict::Fails, format!("`{shown}` is no folder; set `data_dir` to one"));
     }
-    let theirs = owner::name(metadata.uid());
-    if !owner::may_write(folder) {
-        let next =
-            format!("run this as `sudo -u {theirs} hyla doctor`, or give the folder to `{me}`");
-        return (Verdict::Fails, format!("`{shown}` belongs to `{theirs}`, not to `{me}`; {next}"));
+    if let Some(why) = owner::unwritable(folder) {
+        return (Verdict::Fails, why);
     }
     if let Some(advice) = owner::stray(folder) {
         return (Verdict::Fails, advice);
     }
     if metadata.uid() != owner::own() {
-        let next = format!("run this as the service's user: `sudo -u {theirs} hyla doctor`");
+        let theirs = owner::name(metadata.uid());
+        let next = format!("run this as the service's user: {}", owner::as_user(metadata.uid()));
         return (
             Verdict::Warns,
             format!("`{shown}` belongs to `{theirs}`, and this runs as `{me}`; {next}"),

@@ -185,15 +185,9 @@ fn name(which: Which) -> &'static str {
 }
 
 fn result(ran: &Ran) -> String {
-    let end = match ran.end {
-        End::Exited(code) => format!("exit {code}"),
-        End::TimedOut => "time limit".to_owned(),
-        End::DiskFull => "disk limit".to_owned(),
-        End::OutOfMemory => "memory limit".to_owned(),
-    };
     match ran.counts {
-        Some(counts) => format!("{end}; {}", counted(counts)),
-        None => end,
+        Some(counts) => format!("{}; {}", ran.end, counted(counts)),
+        None => ran.end.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use config::Forge;
 
+use crate::doctor::ADD_A_FORGE;
 use crate::job::{RepoName, Subject};
 
 /// Finds the issue that somebody wrote or pasted.
@@ -12,6 +13,9 @@ use crate::job::{RepoName, Subject};
 /// No such issue can be meant; the text says how to write it.
 pub fn find(text: &str, forges: &BTreeMap<String, Forge>) -> Result<Subject, String> {
     let text = text.trim();
+    if forges.is_empty() {
+        return Err(format!("no forge is configured: {ADD_A_FORGE}"));
+    }
     if text.starts_with("http://") || text.starts_with("https://") {
         return by_link(text, forges);
     }
@@ -47,7 +51,6 @@ fn only_forge(repo: &RepoName, forges: &BTreeMap<String, Forge>) -> Result<Strin
     let all: Vec<&String> = forges.keys().collect();
     match (allowing.as_slice(), all.as_slice()) {
         ([one], _) | ([], [one]) => Ok((*one).clone()),
-        (_, []) => Err("no forge is configured".into()),
         ([], many) | (many, _) => {
             let many: Vec<String> = many.iter().map(|forge| format!("{forge}:{name}#…")).collect();
             Err(format!("say on which forge: `{}`", many.join("` or `")))

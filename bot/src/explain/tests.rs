@@ -145,7 +145,7 @@ fn every_standing_says_why_and_what_to_do_next() {
         History { deliveries: notes.iter().enumerate().map(note).collect(), ..nothing() }
     };
     let heard = |forge, repository| History { heard: Heard { forge, repository }, ..nothing() };
-    let refused = crate::reply::refused(Rule::AdderCannotWrite, "user 5 has Read access");
+    let refused = crate::reply::refused(Rule::AdderCannotWrite, "user 5 has read access");
     let cases = [
         ("running", with(running(at(90)))),
         ("broken off", with(running(at(20)))),

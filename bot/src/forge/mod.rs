@@ -179,6 +179,17 @@ pub enum Permission {
     Admin,
 }
 
+impl std::fmt::Display for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "no access",
+            Self::Read => "read access",
+            Self::Write => "write access",
+            Self::Admin => "administrator access",
+        })
+    }
+}
+
 /// A comment.
 #[derive(Debug, Clone)]
 pub struct Comment {

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::gather::{Events, Gather};
 use super::{Error, Model, wire};
+use crate::clock::shown;
 use crate::redact::Redactor;
 
 /// The first wait before a busy server is asked again; it doubles.
@@ -128,7 +129,7 @@ impl Endpoint {
                 Some(wait) => wait,
                 None => FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(6)),
             };
-            tracing::warn!(error = %failure.error, wait = %humantime::format_duration(wait), "asking the model again");
+            tracing::warn!(error = %failure.error, wait = %shown(wait), "asking the model again");
             tokio::time::sleep(wait).await;
             attempt += 1;
         }
@@ -236,6 +237,12 @@ impl Endpoint {
         Ok(serde_json::from_str(&read_some(response).await).ok())
     }
 
+    /// Whether the protocol is spoken one step below the address that was given.
+    async fn is_without_v1(&self) -> bool {
+        !self.base.ends_with("/v1")
+            && matches!(self.json(format!("{}/v1/models", self.base)).await, Ok(Some(_)))
+    }
+
     fn silent(&self) -> Error {
         Error::Silent { endpoint: self.base.clone(), silent: self.settings.idle_timeout }
     }
@@ -270,7 +277,13 @@ impl Model for Endpoint {
     }
 
     async fn context_window(&self) -> Result<Option<u64>, Error> {
-        let Some(list) = self.json(format!("{}/models", self.base)).await? else { return Ok(None) };
+        let Some(list) = self.json(format!("{}/models", self.base)).await? else {
+            return if self.is_without_v1().await {
+                Err(Error::WithoutV1 { endpoint: self.base.clone() })
+            } else {
+                Ok(None)
+            };
+        };
         let models = list.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
         let id =
             |model: &Value| model.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();

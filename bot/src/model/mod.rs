@@ -81,7 +81,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The server said nothing for too long.
-    #[error("the model's server at `{endpoint}` said nothing for {}", humantime::format_duration(*.silent))]
+    #[error("the model's server at `{endpoint}` said nothing for {}", crate::clock::shown(*.silent))]
     Silent {
         /// The server's address.
         endpoint: String,
@@ -89,7 +89,7 @@ pub enum Error {
         silent: Duration,
     },
     /// The server was still at one turn when its time was over.
-    #[error("the model's server at `{endpoint}` was not done with one turn after {}", humantime::format_duration(*.limit))]
+    #[error("the model's server at `{endpoint}` was not done with one turn after {}", crate::clock::shown(*.limit))]
     Slow {
         /// The server's address.
         endpoint: String,
@@ -126,6 +126,12 @@ pub enum Error {
         name: String,
         /// The names that it has, cut.
         served: String,
+    },
+    /// The protocol is spoken under `/v1` of the address, which was left out.
+    #[error("nothing is at `{endpoint}/models`, but `{endpoint}/v1/models` answers")]
+    WithoutV1 {
+        /// The server's address as it was given.
+        endpoint: String,
     },
     /// The server refused the request: a wrong key, an unknown parameter.
     #[error("the model's server at `{endpoint}` refused the request with {status}: {message}")]
@@ -193,6 +199,8 @@ impl Error {
             Self::Local { .. } => "ask again; `hyla doctor` looks at the folder",
             Self::OtherModel { .. } if in_file => "set `model.name`",
             Self::OtherModel { .. } => "name one with --model",
+            Self::WithoutV1 { .. } if in_file => "add `/v1` to `model.endpoint`",
+            Self::WithoutV1 { .. } => "add `/v1` to --endpoint",
             Self::Refused { status: 401 | 403, .. } if in_file => {
                 "set `model.key` to a file with the server's key"
             }

@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 use config::{Secret, SecretRef};
 use engine::backend::cpu::Dtype;
 use engine::{Engine, Summary};
-use tokio::net::TcpListener;
 
 use super::local::name_of;
 use super::server::{self, App};
 use crate::clock::Clock;
+use crate::serve::listen;
 
 /// Threads at most, as for the bot's own model.
 const THREADS: usize = 1024;
@@ -103,9 +103,7 @@ pub async fn run(
     let key = key(&arguments)?;
     let address = arguments.listen;
     // Before the model is loaded, so that a taken port is known at once.
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on `{address}`"))?;
+    let listener = listen(address, "name another with --listen").await?;
     let address = listener.local_addr()?;
     let options = server::Options {
         name: arguments.name.clone().unwrap_or_else(|| name_of(&arguments.model)),

@@ -13,6 +13,7 @@ mod pull;
 mod quiet;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use comment::{Status, marker, status};
 pub use manners::declined;
@@ -23,6 +24,7 @@ pub use quiet::{code_span, fence, line, lines, path_span, plain};
 use crate::forge::Pull;
 use crate::gate::Refusal;
 use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
+use words::{ask_rule, failure_words, patch_next, patch_rule};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
 
@@ -48,6 +50,7 @@ pub fn kind(value: &serde_json::Value) -> &'static str {
 /// What to do next, for somebody who asked with a command instead of a label.
 pub fn next_at_a_terminal(end: &End) -> String {
     let asking = [
+        "put the label on; where it is on already, take it off and put it back on",
         "take the label off and put it back on",
         "put the label on again",
         "put the label back on",
@@ -122,6 +125,71 @@ pub fn branch_in_the_way(branch: &str, prefix: &str) -> End {
     }
 }
 
+/// The end of a job whose branch has been taken by somebody else.
+pub fn branch_taken(branch: &str, chain: String) -> End {
+    End {
+        person: format!(
+            "The branch {} holds other commits, and I never overwrite the work of others.",
+            code_span(branch)
+        ),
+        next: format!("Delete or rename that branch. {AGAIN}"),
+        ..failed(Failure::BranchTaken, chain)
+    }
+}
+
+/// The end of a job for which every branch name is taken, from `first` to `last`.
+pub fn branches_taken(first: &str, last: &str) -> End {
+    let person = format!(
+        "All the branch names that I may use for this issue, from {} to {}, are taken, and I never overwrite the work of others.",
+        code_span(first),
+        code_span(last)
+    );
+    let next = format!("An operator sets another `branch_prefix`. {AGAIN}");
+    let why = format!("the branches from `{first}` to `{last}` are taken");
+    End { person, next, ..failed(Failure::BranchTaken, why) }
+}
+
+/// The same end, of a job whose branch stays behind without a pull request.
+pub fn with_branch_left(end: End, branch: &str) -> End {
+    End {
+        person: format!(
+            "{} I had pushed my branch {} by then, and it is still there.",
+            end.person,
+            code_span(branch)
+        ),
+        next: format!("Delete the branch if it is of no use. {}", end.next),
+        operator: format!("{}; the branch `{branch}` had been pushed by then", end.operator),
+        ..end
+    }
+}
+
+/// The end of a job of which the forge turned a request or a push down, for a reason that is no missing right.
+pub fn turned_down(chain: String) -> End {
+    End {
+        person: "The forge turned down what I asked of it.".into(),
+        next: format!(
+            "An operator reads the forge's own words with `hyla explain` and changes what they name. {AGAIN}"
+        ),
+        ..failed(Failure::ForgeDenied, chain)
+    }
+}
+
+/// The end of a job in a repository whose own settings make no sense. `key` is empty where no single one is to blame.
+pub fn repository_file(key: &str, reason: &str, detail: &str) -> End {
+    let place = match key {
+        "" => "this repository's `.hyla.toml`".to_owned(),
+        key => format!("{} in this repository's `.hyla.toml`", path_span(key)),
+    };
+    End {
+        person: format!("I could not understand {place}, so I left the issue alone."),
+        next: format!(
+            "What is wrong: {}. Correct it on the default branch, then put the label on again.",
+            path_span(reason)
+        ),
+        ..refused(Rule::RepositoryFile, detail)
+    }
+}
+
 /// The end of a job whose session left nothing to publish.
 pub fn no_fix(why: NoFix) -> End {
     let (person, next) = match why {
@@ -164,7 +232,10 @@ pub fn refused_patch(refusal: &Refusal) -> End {
             name_of(&refusal.rule),
             refusal.detail
         ),
-        next: format!("The patch is kept for the operator, next to the job's transcript. {AGAIN}"),
+        next: format!(
+            "{} The patch is kept for the operator, next to the job's transcript.",
+            patch_next(refusal.rule)
+        ),
     }
 }
 
@@ -196,161 +267,7 @@ pub fn cancelled() -> End {
         outcome: Outcome::Cancelled,
         person: "The label was taken off while I worked, so I stopped and opened no draft.".into(),
         operator: "the label was removed before the draft was opened".into(),
-        next: "To ask again, put the label back on.".into(),
-    }
-}
-
-fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
-    match rule {
-        Rule::RepositoryNotAllowed => (
-            "I am not set up for this repository.",
-            "An operator can add it to `repositories` in my configuration.",
-        ),
-        Rule::RepositoryDisabled => (
-            "This repository's `.hyla.toml` switches me off, so I left the issue alone.",
-            "Take `enabled = false` out of it on the default branch, then put the label on again.",
-        ),
-        Rule::RepositoryFile => (
-            "I could not understand this repository's `.hyla.toml`, so I left the issue alone.",
-            "Correct it on the default branch (the operator's log names the key), then put the label on again.",
-        ),
-        Rule::RepositoryArchived => (
-            "This repository is archived, so no draft can be opened here.",
-            "An owner can take it out of the archive; then put the label on again.",
-        ),
-        Rule::PullsDisabled => (
-            "Pull requests are switched off in this repository, so no draft can be opened here.",
-            "An owner can switch them on in its settings; then put the label on again.",
-        ),
-        Rule::IssueClosed => (
-            "The issue was closed while I worked, so I opened no draft.",
-            "To ask again, open the issue, take the label off and put it back on.",
-        ),
-        Rule::IssueLocked => (
-            "This issue is locked, so I left it alone.",
-            "Unlock it, then take the label off and put it back on.",
-        ),
-        Rule::PullRequest => (
-            "I work on issues, and this is a pull request, so I left it alone.",
-            "Open an issue that says what you want, and ask me there.",
-        ),
-        Rule::IssueChanged => (
-            "The issue was edited after the label was put on, and I work only on what was asked for, so I left it alone.",
-            "Please read it once more; if it says what you want, take the label off and put it back on.",
-        ),
-        Rule::AdderCannotWrite => (
-            "I work for people with write access, and whoever put the label on has none.",
-            "Someone with write access can take the label off and put it back on.",
-        ),
-        Rule::AdderIsBot => (
-            "Another bot put the label on, and I work for people, so I left the issue alone.",
-            "Someone with write access can take the label off and put it back on.",
-        ),
-        Rule::IssueAssigned => (
-            "This issue is assigned to somebody else, so I left it alone.",
-            "If I am to work on it, assign me too or take the assignment off; then take the label off and put it back on.",
-        ),
-        Rule::PullLinked => (
-            "A pull request that would close this issue is open already, so I left it alone.",
-            "If it is of no more use, close it; then take the label off and put it back on.",
-        ),
-        Rule::AdderUnknown => (
-            "I could not find out who put the label on, so I left the issue alone.",
-            "Someone with write access can take the label off and put it back on.",
-        ),
-        Rule::ProtectedPath
-        | Rule::Symlink
-        | Rule::Submodule
-        | Rule::FileMode
-        | Rule::Binary
-        | Rule::LfsPointer
-        | Rule::TooLarge
-        | Rule::LineEndings
-        | Rule::Encoding
-        | Rule::Secret
-        | Rule::PathName => (patch_rule(rule), AGAIN),
-    }
-}
-
-fn patch_rule(rule: Rule) -> &'static str {
-    match rule {
-        Rule::ProtectedPath => "My change touched a protected file",
-        Rule::Symlink => "My change made or moved a symbolic link that I may not make",
-        Rule::Submodule => "My change touched a submodule",
-        Rule::FileMode => "My change altered a file's mode",
-        Rule::Binary => "My change held a binary file",
-        Rule::LfsPointer => "My change broke a Git LFS pointer",
-        Rule::TooLarge => "My change grew larger than a person can review",
-        Rule::LineEndings => "My change rewrote every line ending of a file",
-        Rule::Encoding => "My change altered how the characters of a file are written",
-        Rule::Secret => "My change held something that looks like a secret",
-        Rule::PathName => "My change used a file name that is not safe everywhere",
-        Rule::RepositoryNotAllowed
-        | Rule::RepositoryDisabled
-        | Rule::RepositoryFile
-        | Rule::RepositoryArchived
-        | Rule::PullsDisabled
-        | Rule::IssueClosed
-        | Rule::IssueLocked
-        | Rule::PullRequest
-        | Rule::IssueChanged
-        | Rule::AdderCannotWrite
-        | Rule::AdderUnknown
-        | Rule::AdderIsBot
-        | Rule::IssueAssigned
-        | Rule::PullLinked => ask_rule(rule).0,
-    }
-}
-
-fn failure_words(failure: Failure) -> (&'static str, &'static str) {
-    match failure {
-        Failure::ForgeAuth => (
-            "The forge did not accept my access token.",
-            "An operator renews the token and checks it with `hyla doctor`.",
-        ),
-        Failure::ForgeDenied => (
-            "The forge did not let me do my work here; a right or a token scope is missing.",
-            "An operator gives my user write access and the scopes that the README lists; `hyla doctor` shows what is missing.",
-        ),
-        Failure::ForgeMissing => (
-            "Something that I need was not there, or was hidden from me.",
-            "Check that the issue, the repository and its default branch exist and that my user can see them.",
-        ),
-        Failure::RepositoryMoved => (
-            "This repository has another name or owner than the one that I was set up for.",
-            "An operator writes its present name in `repositories`, in my configuration.",
-        ),
-        Failure::ForgeDown => (
-            "The forge did not answer me, several times over.",
-            "The operator's log says which call failed; it may work as soon as the forge answers again.",
-        ),
-        Failure::ForgeAnswer => (
-            "The forge gave me an answer that I do not understand.",
-            "An operator finds the call in my log; a proxy in between or an unsupported version are the usual causes.",
-        ),
-        Failure::BranchTaken => (
-            "A branch with the name that I need holds other commits, and I never overwrite the work of others.",
-            "Delete or rename that branch.",
-        ),
-        Failure::Git => (
-            "I could not fetch from the repository or push to it.",
-            "An operator finds the reason in my log; branch protection and server hooks are the usual causes of a refused push.",
-        ),
-        Failure::ModelDown => (
-            "The model's server did not answer, several times over.",
-            "An operator starts it again; `hyla doctor` shows whether it answers.",
-        ),
-        Failure::ModelAnswer => (
-            "The model's server refused my question, or its answer made no sense.",
-            "An operator checks the model's name and settings; `hyla doctor` shows what the server says.",
-        ),
-        Failure::Sandbox => (
-            "I found no safe way to run commands on my machine, so I did not start.",
-            "An operator runs `hyla doctor`, which says what to change.",
-        ),
-        Failure::Internal => {
-            ("Something went wrong inside me.", "The operator's log has the details.")
-        }
+        next: "To ask again, put the label on; where it is on already, take it off and put it back on.".into(),
     }
 }
 

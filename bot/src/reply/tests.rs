@@ -216,7 +216,14 @@ fn every_end_tells_what_to_do_next() {
     ] {
         add(failed(failure, "chain".into()));
     }
+    add(turned_down("chain".into()));
+    add(branch_taken("hyla/issue-7-1", "chain".into()));
+    add(branches_taken("hyla/issue-7-1", "hyla/issue-7-21"));
+    add(branch_in_the_way("hyla", "hyla/"));
+    add(repository_file("enabled", "line 1: invalid type, @ann", "detail"));
+    add(repository_file("", "line 1: no table", "detail"));
     add(cancelled());
+    add(with_branch_left(cancelled(), "hyla/issue-7-1"));
     opened_ends().into_iter().for_each(&mut add);
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -20,6 +20,7 @@ use super::{
     Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict, arguments,
     workspace_owner,
 };
+use crate::clock::shown;
 use crate::workspace::{Owner, Workspace};
 
 /// How long the canaries may take; they need a fraction of a second.
@@ -198,9 +199,11 @@ fn judge(
         has_ended,
         match finished.end {
             End::Exited(7) => {
-                format!("a first command ran and ended within {:?}", finished.elapsed)
+                format!("a first command ran and ended within {}", shown(finished.elapsed))
             }
-            other => format!("a first command ended with {other:?} after {:?}", finished.elapsed),
+            other => {
+                format!("a first command ended by {other} after {}", shown(finished.elapsed))
+            }
         },
     );
 
@@ -325,9 +328,9 @@ async fn sleepers(report: &mut Report, sandbox: &Bubblewrap, canaries: &Canaries
         let is_ended = matches!(&finished, Ok(finished) if finished.end == expected);
         let detail = match finished {
             Ok(finished) => format!(
-                "enforced by the service's clock, by {by}: {:?} after {:?}",
+                "enforced by the service's clock, by {by}: {} after {}",
                 finished.end,
-                begun.elapsed()
+                shown(begun.elapsed())
             ),
             Err(error) => error.to_string(),
         };

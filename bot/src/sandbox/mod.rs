@@ -103,6 +103,18 @@ pub enum End {
     OutOfMemory,
 }
 
+impl std::fmt::Display for End {
+    /// In two words, such as `exit 1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit {code}"),
+            Self::TimedOut => f.write_str("time limit"),
+            Self::DiskFull => f.write_str("disk limit"),
+            Self::OutOfMemory => f.write_str("memory limit"),
+        }
+    }
+}
+
 /// A captured stream.
 #[derive(Debug, Clone, Default)]
 pub struct Stream {

@@ -237,3 +237,20 @@ async fn a_worker_whose_lease_was_taken_writes_nothing() {
     bench.worker.store.end(&lease, &end, bench.clock.now()).await.unwrap();
     assert_eq!(bench.state().await, State::Ended { end });
 }
+
+#[test]
+fn a_verdict_reads_as_words_in_the_log() {
+    let end = || reply::failed(Failure::ForgeDown, "cannot read issue 7: no answer".into());
+    let why = || "no answer".to_owned();
+    for (verdict, words) in [
+        (Verdict::Ended(end()), "failed(forge_down): cannot read issue 7: no answer"),
+        (Verdict::Untold { end: end(), why: why() }, "failed(forge_down), not told yet: no answer"),
+        (Verdict::Retry { why: why(), end: end(), after: None }, "to be tried again: no answer"),
+        (
+            Verdict::Unreachable { why: why(), end: end(), after: None },
+            "the forge is out of reach: no answer",
+        ),
+    ] {
+        assert_eq!(verdict.to_string(), words);
+    }
+}

@@ -179,7 +179,7 @@ fn memory(
         Some(Ok(end)) => check(
             Verdict::Fails,
             format!(
-                "NOT ENFORCED: {by} is set, but a command that took more than it ended with {end:?}"
+                "NOT ENFORCED: {by} is set, but a command that took more than it ended with {end}"
             ),
         ),
         Some(Err(error)) => check(Verdict::Fails, format!("NOT PROVEN: {error}")),
