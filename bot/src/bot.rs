@@ -204,14 +204,14 @@ impl Bot {
     pub async fn look_at_sandbox(&self) -> bool {
         let proven = prove(self.workshop.sandbox.as_ref()).await;
         let reason = proven.err().map(|error| error.to_string());
-        if let Some(reason) =
-            reason.as_ref().filter(|reason| Some(*reason) != self.barred().as_ref())
+        let mut barred = self.barred();
+        if let Some(reason) = &reason
+            && barred.as_ref() != Some(reason)
         {
             tracing::error!(reason, "no agent runs; webhooks are kept until one may");
         }
-        let holds = reason.is_none();
-        *self.barred() = reason;
-        holds
+        *barred = reason;
+        barred.is_none()
     }
 
     /// Whether no agent may run because the sandbox does not hold.

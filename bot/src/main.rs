@@ -373,10 +373,7 @@ fn what(config: &Config) -> String {
 
 async fn run_one(file: &Path, issue: &str) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let Some(issue) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
-    let Some(forge) = config.forges.get(&issue.forge) else {
-        anyhow::bail!("no forge is called `{}`", issue.forge)
-    };
+    let Some((issue, forge)) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
     if !forge.allows(&issue.repo.to_string()) {
         let (repo, name) = (&issue.repo, &issue.forge);
         anyhow::bail!("`{repo}` is not worked on; add it to `forge.{name}.repositories`")
@@ -413,9 +410,13 @@ async fn run_one(file: &Path, issue: &str) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The issue that somebody means; none where no issue can be meant, which has been said by then.
-fn subject(issue: &str, config: &Config) -> Option<Subject> {
-    let found = explain::find(issue, &config.forges);
+/// The issue that somebody means, with its forge; none where no issue can be meant, which has been said by then.
+fn subject<'c>(issue: &str, config: &'c Config) -> Option<(Subject, &'c config::Forge)> {
+    let found = explain::find(issue, &config.forges).and_then(|subject| {
+        let forge = config.forges.get(&subject.forge);
+        let forge = forge.ok_or_else(|| format!("no forge is called `{}`", subject.forge))?;
+        Ok((subject, forge))
+    });
     found
         .inspect_err(|reason| note(format!("hyla: cannot use `{}`: {reason}", reply::plain(issue))))
         .ok()
@@ -479,10 +480,7 @@ async fn run_jobs(file: &Path, limit: u32, json: bool) -> anyhow::Result<ExitCod
 
 async fn run_explain(file: &Path, issue: &str, json: bool) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let Some(subject) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
-    let Some(settings) = config.forges.get(&subject.forge) else {
-        anyhow::bail!("no forge is called `{}`", subject.forge)
-    };
+    let Some((subject, settings)) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
     let history = match jobs::database(&config.data_dir)? {
         Some(database) => Sqlite::open(&database).await?.history(&subject).await?,
         None => History::nothing(subject),

@@ -49,42 +49,29 @@ pub async fn serve(
     let _company = company(&bot.config.data_dir);
     tracing::info!(address = %listener.local_addr()?, "listening for webhooks");
     let stop = Stop::default();
-    let mut tasks = tokio::task::JoinSet::<anyhow::Result<()>>::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=bot.config.queue.workers {
         let worker = bot.worker(format!("{}-{number}", std::process::id()));
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        tasks.spawn(async move {
-            worker.run(bot.as_ref(), &stop).await;
-            Ok(())
-        });
+        tasks.spawn(async move { worker.run(bot.as_ref(), &stop).await });
     }
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        async move {
-            clean_up::run(&bot, &stop).await;
-            Ok(())
-        }
+        async move { clean_up::run(&bot, &stop).await }
     });
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        async move {
-            reconcile::run(&bot, &stop).await;
-            Ok(())
-        }
+        async move { reconcile::run(&bot, &stop).await }
     });
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        async move {
-            watch_sandbox(&bot, &stop).await;
-            Ok(())
-        }
+        async move { watch_sandbox(&bot, &stop).await }
     });
     tasks.spawn({
         let stop = stop.clone();
         async move {
             let limits = webhooks::Limits::default();
             webhooks::serve(listener, router, limits, stop.stopped()).await;
-            Ok(())
         }
     });
     let ended = tokio::select! {
@@ -164,11 +151,10 @@ async fn watch_sandbox(bot: &Bot, stop: &Stop) {
 }
 
 /// A part of the service that ended though nobody had told it to.
-fn broken(part: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Error {
+fn broken(part: Option<Result<(), tokio::task::JoinError>>) -> anyhow::Error {
     let cause = match part {
-        Some(Ok(Err(error))) => error,
         Some(Err(error)) => error.into(),
-        Some(Ok(Ok(()))) | None => anyhow!("it gave no reason"),
+        Some(Ok(())) | None => anyhow!("it gave no reason"),
     };
     cause.context("a part of the service ended by itself")
 }

@@ -17,16 +17,11 @@ use crate::checkout::{self, Base, Stock, blocking};
 use crate::egress::{Internet, Proxy, Traffic};
 use crate::evidence::Ran;
 use crate::sandbox::{Command, End, Extras, Sandbox, SetupError};
-use crate::workspace::{self, Owner, Workspace};
+use crate::workspace::{self, MOUNT, Owner, Workspace};
 
 /// Where the copying command sees what was set up.
 const KEPT: &str = "/run/setup";
 const KEPT_HOME: &str = "/run/setup-home";
-/// Copies what is not there yet. The repository's own files and its `.git` are there.
-const COPY: &str = r#"
-find /run/setup -mindepth 1 -maxdepth 1 ! -name .git -exec cp -a --no-clobber --reflink=auto -t /workspace {} +
-cp -a --reflink=auto /run/setup-home/. "$HOME"/
-"#;
 /// What a home folder is called that belongs to the workspace of this name.
 const HOME: &str = "-home";
 /// The proxy's socket, in a folder of its own.
@@ -57,7 +52,6 @@ pub struct Prepared {
     pub traffic: Traffic,
     kept: Arc<OwnedFd>,
     kept_home: Arc<OwnedFd>,
-    owner: Owner,
     timeout: Duration,
     output_bytes: usize,
 }
@@ -111,7 +105,7 @@ impl Setup<'_> {
             listen(&door, self.owner).map_err(|source| Error::Disk { path: door, source })?;
         let proxy = Proxy::start(listener, self.egress.clone(), Arc::clone(&self.internet));
         let extras = Extras { proxy: Some(Arc::new(socket)), ..Extras::default() };
-        let command = self.command(script.to_owned(), extras);
+        let command = Command { extras, ..Command::new(script, self.timeout, self.output_bytes) };
         let finished = self.sandbox.run(&workspace, &command).await;
         let traffic = proxy.finish().await;
         tracing::info!(n_bytes = traffic.n_bytes, "the setup command sent and received");
@@ -122,12 +116,8 @@ impl Setup<'_> {
 
         let own_files = base.mirror.paths(&base.commit).await?;
         blocking(move || own_files.iter().try_for_each(|path| take_away(&workspace, path))).await?;
-        let Self { owner, timeout, output_bytes, .. } = *self;
-        Ok(Prepared { ran, traffic, kept, kept_home, owner, timeout, output_bytes })
-    }
-
-    fn command(&self, script: String, extras: Extras) -> Command {
-        command(script, self.timeout, self.output_bytes, extras)
+        let Self { timeout, output_bytes, .. } = *self;
+        Ok(Prepared { ran, traffic, kept, kept_home, timeout, output_bytes })
     }
 }
 
@@ -142,20 +132,24 @@ impl Prepared {
         sandbox: &dyn Sandbox,
         workspace: Workspace,
     ) -> Result<(Workspace, Result<(), Ran>), Error> {
-        let home = home_of(workspace.root(), self.owner)?;
+        let home = home_of(workspace.root(), workspace.owner())?;
         let workspace = workspace.with_home(home);
         let folders =
             vec![(KEPT, Arc::clone(&self.kept)), (KEPT_HOME, Arc::clone(&self.kept_home))];
         let extras = Extras { folders, ..Extras::default() };
-        let copy = command(COPY.into(), self.timeout, self.output_bytes, extras);
+        let copy = Command { extras, ..Command::new(&copy(), self.timeout, self.output_bytes) };
         let ran = Ran::from(sandbox.run(&workspace, &copy).await?);
         let copied = if ran.end == End::Exited(0) { Ok(()) } else { Err(ran) };
         Ok((workspace, copied))
     }
 }
 
-fn command(script: String, timeout: Duration, output_bytes: usize, extras: Extras) -> Command {
-    Command { script, timeout, head_bytes: output_bytes / 2, tail_bytes: output_bytes / 2, extras }
+/// Copies what is not there yet. The repository's own files and its `.git` are there.
+fn copy() -> String {
+    format!(
+        "find {KEPT} -mindepth 1 -maxdepth 1 ! -name .git -exec cp -a --no-clobber --reflink=auto -t {MOUNT} {{}} +\n\
+         cp -a --reflink=auto {KEPT_HOME}/. \"$HOME\"/\n"
+    )
 }
 
 /// The path of the home folder that belongs to a workspace.

@@ -30,7 +30,7 @@ const REPOSITORY_FILE_BYTES: u64 = 64 << 10;
 /// Bytes of `AGENTS.md` that are read at most; the input keeps far less of it.
 const INSTRUCTIONS_BYTES: u64 = 4 << 20;
 /// Bytes kept of each stream of the setup command.
-const SETUP_BYTES: usize = 16 << 10;
+const SETUP_BYTES: usize = 32 << 10;
 
 /// Tools and rules that all jobs share.
 pub struct Workshop {
@@ -202,13 +202,7 @@ impl Workshop {
 
     /// Runs the repository's setup command. Its failure is no end: the model may get along without.
     async fn set_up(&self, workspace: &Workspace, script: &str) -> Result<Ran, Error> {
-        let command = Command {
-            script: script.to_owned(),
-            timeout: self.config.evidence.timeout,
-            head_bytes: SETUP_BYTES,
-            tail_bytes: SETUP_BYTES,
-            ..Command::default()
-        };
+        let command = Command::new(script, self.config.evidence.timeout, SETUP_BYTES);
         Ok(self.sandbox.run(workspace, &command).await?.into())
     }
 

@@ -178,12 +178,8 @@ async fn a_pattern_that_cannot_be_used_is_told_before_the_session() {
 #[tokio::test]
 async fn a_pull_request_that_somebody_else_opened_from_the_branch_is_named() {
     let house = House::usual().await;
-    let issue = house.open_issue().await;
-    let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
-    house.forge.fault(open, Fault::status(500, "down"), 1);
+    let issue = house.pushed_without_a_draft().await;
     let ann = house.forge.person("ann");
-    ann.add_label(&house.repo, issue, "hyla").await;
-    house.work().await;
     let pull = ann.open_pull(&house.repo, "Taken over", "hyla/issue-1-1", "main").await;
     house.work_through_retries().await;
     assert_eq!(house.forge.pulls(&house.repo).len(), 1);

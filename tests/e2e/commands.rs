@@ -202,15 +202,19 @@ async fn fix_prints_the_patch_even_if_the_transcript_cannot_be_kept() {
     assert!(ran.stderr.contains("cannot keep the transcript as `/dev/full`"), "{}", ran.stderr);
 }
 
-/// A model's server that speaks the protocol under `/v1` alone.
-async fn server_with_v1() -> String {
-    let list = r#"{"data": [{"id": "recording", "max_model_len": 131072}]}"#;
-    let list = move || async move { ([("content-type", "application/json")], list) };
-    let router = axum::Router::new().route("/v1/models", axum::routing::get(list));
+/// A server on loopback, by its address.
+async fn served(router: axum::Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
+}
+
+/// A model's server that speaks the protocol under `/v1` alone.
+async fn server_with_v1() -> String {
+    let list = r#"{"data": [{"id": "recording", "max_model_len": 131072}]}"#;
+    let list = move || async move { ([("content-type", "application/json")], list) };
+    served(axum::Router::new().route("/v1/models", axum::routing::get(list))).await
 }
 
 #[tokio::test]
@@ -261,10 +265,7 @@ async fn strict_server() -> String {
         .route("/v1/models", axum::routing::get(models))
         .route("/v1/chat/completions", axum::routing::post(std::future::pending::<&str>))
         .fallback(page);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    url
+    served(router).await
 }
 
 #[tokio::test]

@@ -104,12 +104,8 @@ async fn a_label_that_goes_while_the_job_runs_stops_it_before_the_draft() {
 async fn a_branch_that_was_pushed_before_the_label_went_is_named() {
     for (act, outcome) in [("unlabel", "cancelled"), ("close", "refused(issue_closed)")] {
         let house = House::usual().await;
-        let issue = house.open_issue().await;
-        let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
-        house.forge.fault(open, Fault::status(500, "down"), 1);
+        let issue = house.pushed_without_a_draft().await;
         let ann = house.forge.person("ann");
-        ann.add_label(&house.repo, issue, "hyla").await;
-        house.work().await;
         match act {
             "close" => drop(ann.close(&house.repo, issue).await),
             _ => drop(ann.remove_label(&house.repo, issue, "hyla").await),

@@ -17,7 +17,7 @@ use bot::worker::Stop;
 use chrono::DateTime;
 use tokio::task::JoinHandle;
 
-use crate::forge::{Dialect, FakeForge, Files};
+use crate::forge::{Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
 use crate::outside::files_below;
 
@@ -204,6 +204,17 @@ impl House {
             }
         }
         panic!("there is always one more job");
+    }
+
+    /// Has `ann` put the label on the demonstration's issue and works until the branch is pushed and the forge, for once,
+    /// does not open the draft. Returns the issue.
+    pub async fn pushed_without_a_draft(&self) -> u64 {
+        let issue = self.open_issue().await;
+        let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+        self.forge.fault(open, Fault::status(500, "down"), 1);
+        self.forge.person("ann").add_label(&self.repo, issue, "hyla").await;
+        self.work().await;
+        issue
     }
 
     /// Works, waiting out every retry, until the queue is empty.

@@ -148,13 +148,7 @@ async fn one(
     script: &str,
     options: &Options<'_>,
 ) -> Result<Ran, Error> {
-    let command = Command {
-        script: script.to_owned(),
-        timeout: options.timeout,
-        head_bytes: options.output_bytes / 2,
-        tail_bytes: options.output_bytes / 2,
-        ..Command::default()
-    };
+    let command = Command::new(script, options.timeout, options.output_bytes);
     Ok(sandbox.run(workspace, &command).await?.into())
 }
 

@@ -95,6 +95,11 @@ fn command() -> TestCommand {
     TestCommand { command: "run tests".into(), setup: None, source: Source::Detected("tests/") }
 }
 
+fn options(scratch: &Path, output_bytes: usize) -> Options<'_> {
+    let timeout = Duration::from_secs(5);
+    Options { scratch, owner: Owner::Service, timeout, output_bytes, prepared: None }
+}
+
 async fn gathered(
     sandbox: &Scripted,
     world: &World,
@@ -104,14 +109,7 @@ async fn gathered(
 ) -> Result<Evidence, Error> {
     let scratch = world.path("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
-    let timeout = Duration::from_secs(5);
-    let options = Options {
-        scratch: &scratch,
-        owner: Owner::Service,
-        timeout,
-        output_bytes: 1000,
-        prepared: None,
-    };
+    let options = options(&scratch, 1000);
     let stock = base.stock(world.path("stock"));
     let evidence = gather(sandbox, &stock, patch, Some(command), &options).await;
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "a workspace was left");
@@ -285,14 +283,7 @@ async fn a_workspace_that_something_may_still_write_is_left_alone() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
     let scratch = world.path("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let timeout = Duration::from_secs(5);
-    let options = Options {
-        scratch: &scratch,
-        owner: Owner::Service,
-        timeout,
-        output_bytes: 10,
-        prepared: None,
-    };
+    let options = options(&scratch, 10);
     for dead in [false, true] {
         let sandbox = Scripted::new(move |_, _| {
             let reason = || "as scripted".to_owned();
@@ -337,14 +328,7 @@ async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet(
     }
     let scratch = world.path("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let timeout = Duration::from_secs(5);
-    let options = Options {
-        scratch: &scratch,
-        owner: Owner::Service,
-        timeout,
-        output_bytes: 10,
-        prepared: None,
-    };
+    let options = options(&scratch, 10);
     let (sandbox, command) = (Never(tokio::sync::Notify::new()), command());
     let stock = base.stock(world.path("stock"));
     tokio::select! {
@@ -357,13 +341,8 @@ async fn a_run_that_is_given_up_leaves_its_workspace_to_whoever_waits_for_quiet(
 #[tokio::test]
 async fn without_a_command_it_says_so() {
     let (world, base, patch) = repository(&[("app.txt", Some("fix"))]).await;
-    let options = Options {
-        scratch: &world.path("none"),
-        owner: Owner::Service,
-        timeout: Duration::ZERO,
-        output_bytes: 0,
-        prepared: None,
-    };
+    let none = world.path("none");
+    let options = Options { timeout: Duration::ZERO, ..options(&none, 0) };
     let stock = base.stock(world.path("stock"));
     let evidence = gather(&Scripted::new(all_fit), &stock, &patch, None, &options).await.unwrap();
     assert!(evidence.runs.is_empty());

@@ -24,7 +24,7 @@ pub use quiet::{code_span, fence, line, lines, path_span, plain};
 use crate::forge::Pull;
 use crate::gate::Refusal;
 use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
-use words::{ask_rule, failure_words, patch_next, patch_rule};
+use words::{failure_words, rule_words};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
 
@@ -224,24 +224,22 @@ pub fn refused_patch(refusal: &Refusal) -> End {
         Some(path) => format!(" ({})", path_span(path)),
         None => String::new(),
     };
+    let (what, next) = rule_words(refusal.rule);
     End {
         outcome: Outcome::Refused(refusal.rule),
-        person: format!("{}{place}, so I opened no draft.", patch_rule(refusal.rule)),
+        person: format!("{what}{place}, so I opened no draft."),
         operator: format!(
             "the gate refused the patch by rule `{}`: {}",
             name_of(&refusal.rule),
             refusal.detail
         ),
-        next: format!(
-            "{} The patch is kept for the operator, next to the job's transcript.",
-            patch_next(refusal.rule)
-        ),
+        next: format!("{next} The patch is kept for the operator, next to the job's transcript."),
     }
 }
 
 /// The end of a job that a rule stopped before or after the work. `detail` is for the operator.
 pub fn refused(rule: Rule, detail: &str) -> End {
-    let (person, next) = ask_rule(rule);
+    let (person, next) = rule_words(rule);
     End {
         outcome: Outcome::Refused(rule),
         person: person.into(),

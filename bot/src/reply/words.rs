@@ -3,8 +3,11 @@
 
 use crate::job::{Failure, Rule};
 
-/// Why a rule stopped a job, and what to do next.
-pub(super) fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
+/// Where the gate's rule is about the way in which the model made its change.
+const ANOTHER_TRY: &str = "If the issue says to leave that alone, another try may work: take the label off and put it back on.";
+
+/// Why a rule stopped a job, and what to do next. Of a rule of the gate it is what the patch did, without a full stop.
+pub(super) fn rule_words(rule: Rule) -> (&'static str, &'static str) {
     match rule {
         Rule::RepositoryNotAllowed => (
             "I am not set up for this repository.",
@@ -72,24 +75,40 @@ pub(super) fn ask_rule(rule: Rule) -> (&'static str, &'static str) {
         | Rule::LineEndings
         | Rule::Encoding
         | Rule::Secret
-        | Rule::PathName => (patch_rule(rule), patch_next(rule)),
+        | Rule::PathName => gate_words(rule),
     }
 }
 
-/// What a patch did that a rule of the gate forbids, without a full stop.
-pub(super) fn patch_rule(rule: Rule) -> &'static str {
+/// The same of a rule of the gate: what the patch did, without a full stop, and what to do about it.
+fn gate_words(rule: Rule) -> (&'static str, &'static str) {
     match rule {
-        Rule::ProtectedPath => "My change touched a protected file",
-        Rule::Symlink => "My change made or moved a symbolic link that I may not make",
-        Rule::Submodule => "My change touched a submodule",
-        Rule::FileMode => "My change altered a file's mode",
-        Rule::Binary => "My change held a binary file",
-        Rule::LfsPointer => "My change broke a Git LFS pointer",
-        Rule::TooLarge => "My change grew larger than a person can review",
-        Rule::LineEndings => "My change rewrote every line ending of a file",
-        Rule::Encoding => "My change altered how the characters of a file are written",
-        Rule::Secret => "My change held something that looks like a secret",
-        Rule::PathName => "My change used a file name that is not safe everywhere",
+        Rule::ProtectedPath => (
+            "My change touched a protected file",
+            "If that file may be changed, the operator takes it out of `protected_paths`, which `.hyla.toml` may add to; then take the label off and put it back on.",
+        ),
+        Rule::Symlink => {
+            ("My change made or moved a symbolic link that I may not make", ANOTHER_TRY)
+        }
+        Rule::Submodule => ("My change touched a submodule", ANOTHER_TRY),
+        Rule::FileMode => ("My change altered a file's mode", ANOTHER_TRY),
+        Rule::Binary => (
+            "My change held a binary file",
+            "If binary files are welcome, the operator sets `allow_binary`; then take the label off and put it back on.",
+        ),
+        Rule::LfsPointer => ("My change broke a Git LFS pointer", ANOTHER_TRY),
+        Rule::TooLarge => (
+            "My change grew larger than a person can review",
+            "Please split this issue into smaller ones, and ask me there.",
+        ),
+        Rule::LineEndings => ("My change rewrote every line ending of a file", ANOTHER_TRY),
+        Rule::Encoding => {
+            ("My change altered how the characters of a file are written", ANOTHER_TRY)
+        }
+        Rule::Secret => (
+            "My change held something that looks like a secret",
+            "Please tell the operator: it may be a real one.",
+        ),
+        Rule::PathName => ("My change used a file name that is not safe everywhere", ANOTHER_TRY),
         Rule::RepositoryNotAllowed
         | Rule::RepositoryDisabled
         | Rule::RepositoryFile
@@ -100,47 +119,10 @@ pub(super) fn patch_rule(rule: Rule) -> &'static str {
         | Rule::PullRequest
         | Rule::IssueChanged
         | Rule::AdderCannotWrite
-        | Rule::AdderUnknown
         | Rule::AdderIsBot
         | Rule::IssueAssigned
-        | Rule::PullLinked => ask_rule(rule).0,
-    }
-}
-
-/// What to do about a patch that a rule of the gate forbids.
-pub(super) fn patch_next(rule: Rule) -> &'static str {
-    match rule {
-        Rule::ProtectedPath => {
-            "If that file may be changed, the operator takes it out of `protected_paths`, which `.hyla.toml` may add to; then take the label off and put it back on."
-        }
-        Rule::TooLarge => "Please split this issue into smaller ones, and ask me there.",
-        Rule::Secret => "Please tell the operator: it may be a real one.",
-        Rule::Binary => {
-            "If binary files are welcome, the operator sets `allow_binary`; then take the label off and put it back on."
-        }
-        Rule::Symlink
-        | Rule::Submodule
-        | Rule::FileMode
-        | Rule::LfsPointer
-        | Rule::LineEndings
-        | Rule::Encoding
-        | Rule::PathName => {
-            "If the issue says to leave that alone, another try may work: take the label off and put it back on."
-        }
-        Rule::RepositoryNotAllowed
-        | Rule::RepositoryDisabled
-        | Rule::RepositoryFile
-        | Rule::RepositoryArchived
-        | Rule::PullsDisabled
-        | Rule::IssueClosed
-        | Rule::IssueLocked
-        | Rule::PullRequest
-        | Rule::IssueChanged
-        | Rule::AdderCannotWrite
-        | Rule::AdderUnknown
-        | Rule::AdderIsBot
-        | Rule::IssueAssigned
-        | Rule::PullLinked => ask_rule(rule).1,
+        | Rule::PullLinked
+        | Rule::AdderUnknown => rule_words(rule),
     }
 }
 

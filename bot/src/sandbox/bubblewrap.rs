@@ -130,38 +130,37 @@ impl Bubblewrap {
         group: &Group,
     ) -> io::Result<(OwnedFd, Vec<OwnedFd>, io::PipeReader)> {
         let (status, to_status) = io::pipe()?;
-        let mut files: Vec<OwnedFd> =
-            vec![memory(&self.program)?, to_status.into(), workspace.dir().try_clone_to_owned()?];
-        if let Some(home) = workspace.home() {
-            files.push(home.dir().try_clone_to_owned()?);
-        }
-        let Extras { folders, proxy } = &command.extras;
-        for (_, folder) in folders {
-            files.push(folder.try_clone()?);
-        }
-        if let Some(socket) = proxy {
-            files.push(socket.try_clone()?);
-            files.push(File::open(&self.options.helper)?.into());
-        }
-        for (_, content) in arguments::files(command) {
-            files.push(memory(content.as_bytes())?);
-        }
         let number =
             |at: usize| FIRST_FILE + RawFd::try_from(at).unwrap_or(RawFd::MAX - FIRST_FILE);
-        let n_data = arguments::files(command).len();
-        let mut last = 2;
-        let mut next = || {
-            last += 1;
-            number(last)
+        let mut files: Vec<OwnedFd> = Vec::new();
+        let mut add = |file: OwnedFd| {
+            files.push(file);
+            number(files.len() - 1)
         };
+        let Extras { folders, proxy } = &command.extras;
         let numbers = arguments::Files {
-            seccomp: number(0),
-            status: number(1),
-            workspace: number(2),
-            home: workspace.home().map(|_| next()),
-            folders: folders.iter().map(|_| next()).collect(),
-            proxy: proxy.as_ref().map(|_| [next(), next()]),
-            data: std::iter::repeat_with(&mut next).take(n_data).collect(),
+            seccomp: add(memory(&self.program)?),
+            status: add(to_status.into()),
+            workspace: add(workspace.dir().try_clone_to_owned()?),
+            home: match workspace.home() {
+                Some(home) => Some(add(home.dir().try_clone_to_owned()?)),
+                None => None,
+            },
+            folders: folders
+                .iter()
+                .map(|(_, folder)| folder.try_clone().map(&mut add))
+                .collect::<io::Result<_>>()?,
+            proxy: match proxy {
+                Some(socket) => {
+                    let program = File::open(&self.options.helper)?;
+                    Some([add(socket.try_clone()?), add(program.into())])
+                }
+                None => None,
+            },
+            data: arguments::files(command)
+                .iter()
+                .map(|(_, content)| memory(content.as_bytes()).map(&mut add))
+                .collect::<io::Result<_>>()?,
         };
         let settings = &self.options.config;
         let mut options = Vec::new();

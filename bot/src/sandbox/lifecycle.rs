@@ -2,8 +2,8 @@
 //!
 //! Ending bubblewrap alone may leave the sandbox running: at its start it can die before the inside has tied its own death
 //! to it. So the control group is ended first, where one word does that, and then the inner process, by the number that
-//! bubblewrap tells; with it the kernel ends every process of its PID namespace. Whoever drops a running command leaves this work to a thread. A death that cannot be proven is
-//! remembered for good.
+//! bubblewrap tells; with it the kernel ends every process of its PID namespace. Whoever drops a running command leaves this work to
+//! a thread. A death that cannot be proven is remembered for good.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};

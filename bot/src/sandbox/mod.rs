@@ -68,6 +68,19 @@ pub struct Command {
     pub extras: Extras,
 }
 
+impl Command {
+    /// A command of which so many bytes of each stream are kept, half from its head and half from its tail.
+    pub fn new(script: &str, timeout: Duration, output_bytes: usize) -> Self {
+        Self {
+            script: script.to_owned(),
+            timeout,
+            head_bytes: output_bytes / 2,
+            tail_bytes: output_bytes / 2,
+            extras: Extras::default(),
+        }
+    }
+}
+
 /// What one command is shown besides the workspace and its home.
 #[derive(Debug, Clone, Default)]
 pub struct Extras {

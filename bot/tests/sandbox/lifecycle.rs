@@ -39,6 +39,12 @@ fn clear(words: &str) {
     }
 }
 
+/// No daemon, and nobody who writes the workspace.
+fn assert_nothing_is_left(bench: &Bench, pause: &str) {
+    assert!(!lives(pause), "{:?}", living(pause));
+    assert!(at_rest(bench));
+}
+
 #[tokio::test]
 async fn t24_daemons_end_with_a_command_that_exits() {
     let bench = usual();
@@ -57,8 +63,7 @@ async fn t24_daemons_end_with_a_command_that_exits() {
     .await;
 
     assert_eq!(bench.says(&daemons(&pause)).await, "left\n");
-    assert!(!lives(&pause), "{:?}", living(&pause));
-    assert!(at_rest(&bench));
+    assert_nothing_is_left(&bench, &pause);
 }
 
 #[tokio::test]
@@ -71,8 +76,7 @@ async fn t24_daemons_end_with_a_command_that_takes_too_long() {
     let finished = bench.sandbox.run(&bench.workspace, &sleeper).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!((finished.end, finished.stdout.head.as_slice()), (End::TimedOut, &b"left\n"[..]));
-    assert!(!lives(&pause), "{:?}", living(&pause));
-    assert!(at_rest(&bench));
+    assert_nothing_is_left(&bench, &pause);
 }
 
 #[tokio::test]
@@ -85,8 +89,7 @@ async fn t24_daemons_end_with_a_command_that_nobody_waits_for() {
         () = until("the daemons run", || sleepers(&pause).len() >= 5) => {}
     }
     bench.sandbox.quiet().await.unwrap();
-    assert!(!lives(&pause), "{:?}", living(&pause));
-    assert!(at_rest(&bench));
+    assert_nothing_is_left(&bench, &pause);
 }
 
 #[tokio::test]
