@@ -65,6 +65,7 @@ impl From<Repository> for forge::Repository {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Issue {
+    pub id: i64,
     pub number: u64,
     pub title: String,
     #[serde(default)]
@@ -90,6 +91,7 @@ impl From<Issue> for forge::Issue {
     fn from(issue: Issue) -> Self {
         let labels = issue.labels.unwrap_or_default().into_iter().map(|label| label.name);
         Self {
+            id: issue.id,
             number: issue.number,
             title: issue.title,
             body: issue.body.unwrap_or_default(),
