@@ -252,7 +252,12 @@ pub(super) struct PullSide {
 impl Pull {
     /// Whether it goes from one branch to another within the same repository.
     pub(super) fn is_between(&self, base: &str, head: &str) -> bool {
-        self.base.label == base && self.head.label == head && self.is_from_here()
+        self.is_named(base, head) && self.is_from_here()
+    }
+
+    /// Whether its branches are called so, whichever repository they are of.
+    pub(super) fn is_named(&self, base: &str, head: &str) -> bool {
+        self.base.label == base && self.head.label == head
     }
 
     /// Whether its branch is one of the repository, and not of a fork.
