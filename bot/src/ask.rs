@@ -94,7 +94,11 @@ pub fn look(issue: &Issue, label: &str, events: &[LabelEvent], bots: Bots<'_>) -
         // The label is there though its last event took it off: somebody renamed or merged labels.
         Some(last) => Asked { ask: Ask::Label { event: last.id }, by: None, at: last.at },
         // A label set at creation leaves no event, so the author asked.
-        None => Asked { ask: Ask::Opened, by: Some(issue.author.clone()), at: issue.created_at },
+        None => Asked {
+            ask: Ask::Opened { issue: Some(issue.id) },
+            by: Some(issue.author.clone()),
+            at: issue.created_at,
+        },
     };
     // A label that was there before is part of what has been closed; one that comes later wants an answer. Forges keep
     // no finer times than seconds, and within one second nobody can tell.
@@ -180,8 +184,10 @@ pub fn still(issue: &Issue, label: &str, events: &[LabelEvent], ask: &Ask) -> St
             let at = DateTime::from_timestamp(*at, 0).unwrap_or_default();
             return Still::Asked(Asked { ask: ask.clone(), by: None, at });
         }
-        Ask::Opened if events.is_empty() => (issue.author.clone(), issue.created_at),
-        Ask::Opened => return Still::Withdrawn,
+        Ask::Opened { issue: id } if events.is_empty() && id.is_none_or(|id| id == issue.id) => {
+            (issue.author.clone(), issue.created_at)
+        }
+        Ask::Opened { .. } => return Still::Withdrawn,
         Ask::Label { event } => match events.last() {
             // Whoever took the label off asked for nothing, though it is there again.
             Some(last) if last.id == *event && last.change == LabelChange::Removed => {
@@ -211,6 +217,7 @@ mod tests {
 
     fn issue() -> Issue {
         Issue {
+            id: 70,
             number: 7,
             title: "t".into(),
             body: "b".into(),
@@ -263,7 +270,11 @@ mod tests {
                 "set at creation",
                 issue(),
                 vec![],
-                Look::Asked(Asked { ask: Ask::Opened, by: Some(user(1)), at: at(1) }),
+                Look::Asked(Asked {
+                    ask: Ask::Opened { issue: Some(70) },
+                    by: Some(user(1)),
+                    at: at(1),
+                }),
             ),
             (
                 "label gone",
@@ -350,7 +361,7 @@ mod tests {
                 Issue { author: user(50), ..issue() },
                 vec![],
                 Look::Refused(
-                    Asked { ask: Ask::Opened, by: Some(user(50)), at: at(1) },
+                    Asked { ask: Ask::Opened { issue: Some(70) }, by: Some(user(50)), at: at(1) },
                     No::AdderIsBot,
                 ),
             ),

@@ -4,7 +4,7 @@
 use crate::ask::Asked;
 use crate::bot::{Bot, Place};
 use crate::forge;
-use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage};
+use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage, State};
 use crate::reply::{self, Status};
 use crate::run;
 use crate::store::Lease;
@@ -79,6 +79,7 @@ impl<'a> Desk<'a> {
         tracing::info!(stage = stage.name(), "entered a stage");
         let is_known = self.comment.is_some();
         match self.show(Status::Working { stage, base }).await {
+            Err(Verdict::LeaseLost) => Err(Verdict::LeaseLost),
             // The work is worth more than the news of it, once there is a comment at all.
             Err(halt) if is_known => {
                 tracing::warn!(reason = %halt, "the status comment was not edited");
@@ -99,7 +100,7 @@ impl<'a> Desk<'a> {
         }
         if let Some(comment) = self.comment {
             match self.place.forge.edit_comment(repo, comment, &body).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return self.still_ours(comment).await,
                 // Somebody deleted it; a job without a visible state would be worse than a second comment.
                 Err(forge::Error::Missing { .. })
                     if self.own_comment(&identity.key).await? != Some(comment) => {}
@@ -110,6 +111,21 @@ impl<'a> Desk<'a> {
         self.comment = Some(comment);
         self.bot.store.note_comment(self.lease, comment).await?;
         Ok(())
+    }
+
+    /// A forge that was slow, or a machine that slept, may have let another worker finish the job before an edit of this
+    /// one arrived. How the job ended is then said once more, because nobody else will.
+    async fn still_ours(&self, comment: i64) -> Result<(), Verdict> {
+        if self.bot.holds(self.lease).await {
+            return Ok(());
+        }
+        let job = self.bot.store.job(self.lease.job).await?.map(|row| row.job);
+        if let Some(Job { key: Some(key), state: State::Ended { end }, asked_by, .. }) = job {
+            let body = reply::status(&key, asked_by.as_deref(), Status::Ended(&end));
+            let body = self.bot.redactor.redact(&body);
+            self.place.forge.edit_comment(&self.job.subject.repo, comment, &body).await?;
+        }
+        Err(Verdict::LeaseLost)
     }
 
     /// The comment that an earlier attempt wrote just before it died: the bot's own, with this job's marker.

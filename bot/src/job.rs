@@ -87,7 +87,11 @@ pub enum Ask {
         event: i64,
     },
     /// The label was there when the issue was opened, which leaves no timeline event.
-    Opened,
+    Opened {
+        /// The forge's id of the issue: the number may belong to an issue of a former repository of the same name. None
+        /// in the key of an earlier release.
+        issue: Option<i64>,
+    },
     /// A person asked on the command line; when, in Unix seconds.
     Command {
         /// Unix seconds.
@@ -99,7 +103,8 @@ impl fmt::Display for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label { event } => write!(f, "label:{event}"),
-            Self::Opened => f.write_str("opened"),
+            Self::Opened { issue: Some(issue) } => write!(f, "opened:{issue}"),
+            Self::Opened { issue: None } => f.write_str("opened"),
             Self::Command { at } => write!(f, "command:{at}"),
         }
     }
@@ -109,9 +114,12 @@ impl std::str::FromStr for Ask {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "an ask is `opened`, `label:EVENT` or `command:SECONDS`";
+        let wrong = "an ask is `opened:ISSUE`, `label:EVENT` or `command:SECONDS`";
         match text.split_once(':') {
-            None if text == "opened" => Ok(Self::Opened),
+            None if text == "opened" => Ok(Self::Opened { issue: None }),
+            Some(("opened", issue)) => {
+                Ok(Self::Opened { issue: Some(issue.parse().map_err(|_| wrong)?) })
+            }
             Some(("label", event)) => Ok(Self::Label { event: event.parse().map_err(|_| wrong)? }),
             Some(("command", at)) => Ok(Self::Command { at: at.parse().map_err(|_| wrong)? }),
             None | Some(_) => Err(wrong),
@@ -122,6 +130,26 @@ impl std::str::FromStr for Ask {
 /// The semantic key of a job: `FORGE:OWNER/REPO#NUMBER@ASK`.
 pub fn key(subject: &Subject, ask: &Ask) -> String {
     format!("{subject}@{ask}")
+}
+
+/// The end of a key that names an ask by an id of the forge's own, and so names it in whatever repository.
+pub fn forge_wide(key: &str) -> Option<&str> {
+    let at = key.rfind('@')?;
+    match key[at + 1..].parse() {
+        Ok(Ask::Label { .. } | Ask::Opened { issue: Some(_) }) => Some(&key[at..]),
+        Ok(Ask::Opened { issue: None } | Ask::Command { .. }) | Err(_) => None,
+    }
+}
+
+/// The key that an earlier release gave to the same ask, if it was another one.
+pub fn former(key: &str) -> Option<String> {
+    let (subject, ask) = key.rsplit_once('@')?;
+    match ask.parse() {
+        Ok(Ask::Opened { issue: Some(_) }) => {
+            Some(format!("{subject}@{}", Ask::Opened { issue: None }))
+        }
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// A job as the store knows it.
@@ -383,5 +411,32 @@ pub fn name_of<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         Ok(_) | Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_what_names_the_ask_on_the_whole_forge() {
+        let subject: Subject = "main:acme/app#7".parse().unwrap();
+        let cases = [
+            (Ask::Label { event: 5 }, "label:5", true, false),
+            (Ask::Opened { issue: Some(70) }, "opened:70", true, true),
+            (Ask::Opened { issue: None }, "opened", false, false),
+            (Ask::Command { at: 9 }, "command:9", false, false),
+        ];
+        for (ask, text, is_forge_wide, has_former) in cases {
+            let key = key(&subject, &ask);
+            assert_eq!(key, format!("main:acme/app#7@{text}"));
+            assert_eq!(text.parse(), Ok(ask));
+            let end = format!("@{text}");
+            assert_eq!(forge_wide(&key), is_forge_wide.then_some(end.as_str()), "{text}");
+            let former_key = has_former.then(|| "main:acme/app#7@opened".to_owned());
+            assert_eq!(former(&key), former_key, "{text}");
+        }
+        assert!("opened:x".parse::<Ask>().is_err());
+        assert_eq!(forge_wide("no key"), None);
     }
 }

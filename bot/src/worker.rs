@@ -221,29 +221,32 @@ impl Worker {
         }
     }
 
-    /// Runs the job under a heartbeat.
+    /// Runs the job under a heartbeat. Both go on side by side: the job may be in the middle of a transaction, and then a
+    /// heartbeat that held it up would wait for the database that the job has.
     async fn held(&self, work: &dyn Work, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
         let stop = stop.child();
-        let job_done = self.attempt(work, job, lease, &stop);
-        tokio::pin!(job_done);
+        tokio::select! {
+            biased;
+            verdict = self.attempt(work, job, lease, &stop) => verdict,
+            () = self.beat(lease) => Verdict::LeaseLost,
+        }
+    }
+
+    /// Renews a lease from time to time, until it is lost.
+    async fn beat(&self, lease: &Lease) {
         let mut beat = tokio::time::interval(self.queue.heartbeat);
         beat.tick().await;
         // Counted from the last renewal that worked: without one, another worker may have the job.
         let mut held_until = tokio::time::Instant::now() + self.queue.lease;
         loop {
-            tokio::select! {
-                biased;
-                verdict = &mut job_done => return verdict,
-                _ = beat.tick() => {
-                    match self.store.renew(lease, later(self.clock.now(), self.queue.lease)).await {
-                        Ok(()) => held_until = tokio::time::Instant::now() + self.queue.lease,
-                        Err(store::Error::LostLease { .. }) => return Verdict::LeaseLost,
-                        Err(error) => {
-                            tracing::warn!(error = %chain(&error), "a heartbeat failed");
-                            if tokio::time::Instant::now() >= held_until {
-                                return Verdict::LeaseLost;
-                            }
-                        }
+            beat.tick().await;
+            match self.store.renew(lease, later(self.clock.now(), self.queue.lease)).await {
+                Ok(()) => held_until = tokio::time::Instant::now() + self.queue.lease,
+                Err(store::Error::LostLease { .. }) => return,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "a heartbeat failed");
+                    if tokio::time::Instant::now() >= held_until {
+                        return;
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bot::clock::Clock;
 use bot::forge::Permission;
-use bot::job::{Ask, Outcome, Rule, State};
+use bot::job::{Ask, Failure, Outcome, Rule, State};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup, demo_issue};
 use tests::model::{Call, Fault as ModelFault, Recording, Turn};
@@ -227,4 +227,47 @@ async fn a_branch_that_others_pushed_under_the_bots_name_is_not_the_bots_work() 
     assert_eq!(house.end().await.outcome, Outcome::Refused(Rule::PullLinked));
     let comment = house.status_comments(issue).join("\n");
     assert!(!comment.contains("ready") && !comment.contains("my branch"), "{comment}");
+}
+
+#[tokio::test]
+async fn a_fork_that_carries_the_bots_own_commit_is_not_the_bots_work() {
+    let house = story::short_house().await;
+    house.forge.add_user("eve", Permission::Read);
+    let issue = house.open_issue().await;
+    let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+    house.forge.fault(open, Fault::down(503, "down"), 1);
+    house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+    house.work().await;
+    assert!(house.forge.branch_head(&house.repo, "hyla/issue-1-1").is_some(), "it is pushed");
+    let eve = house.forge.person("eve");
+    let words = ("Mine", format!("Closes #{issue}"));
+    eve.open_pull_from_fork(&house.repo, (words.0, &words.1), "hyla/issue-1-1", "main").await;
+    house.work_through_retries().await;
+    assert_eq!(house.end().await.outcome, Outcome::Refused(Rule::PullLinked));
+    let comment = house.status_comments(issue).join("\n");
+    assert!(!comment.contains("ready") && !comment.contains("my branch"), "{comment}");
+}
+
+#[tokio::test]
+async fn an_answer_about_another_pull_request_is_not_taken_for_the_draft() {
+    let pulls = "/api/v1/repos/acme/hours/pulls";
+    for (method, path, status) in
+        [("POST", pulls.to_owned(), 201), ("GET", format!("{pulls}/main/*"), 200)]
+    {
+        let house = story::short_house().await;
+        house.forge.person("ann").commit(&house.repo, "topic", [("b.txt", "b\n")]);
+        let bot = house.forge.person("hyla");
+        let other = bot.open_pull(&house.repo, "WIP: Another", "topic", "main").await;
+        let url = house.forge.url().join(&format!("{pulls}/{other}")).expect("it is a path");
+        let asked = reqwest::Client::new().get(url);
+        let asked = asked.header("authorization", format!("token {}", house.token));
+        let answered = asked.send().await.expect("the forge answers");
+        let body = answered.text().await.expect("the forge answers");
+        let fault = Fault::Status { status, body, headers: vec![] };
+        house.forge.fault(Matcher::new(method, &path), fault, 1);
+        let issue = house.labelled_and_worked().await;
+        assert_eq!(house.end().await.outcome, Outcome::Failed(Failure::ForgeAnswer), "{method}");
+        let comment = house.status_comments(issue).join("\n");
+        assert!(!comment.contains(&format!("#{other}")), "{method}: {comment}");
+    }
 }

@@ -218,7 +218,8 @@ impl Gitea {
         let what = format!("find the pull request from `{head}` into `{base}` of {repo}");
         let mut path = in_repo(repo, ["pulls", base]);
         path.extend(head.split('/').map(str::to_owned));
-        let found: wire::Pull = match self.get(&Call::read(what, path)).await {
+        let call = Call::read(what, path);
+        let found: wire::Pull = match self.get(&call).await {
             Ok(pull) => pull,
             Err(Error::Missing { .. }) => {
                 // Hidden and absent look alike, so the repository itself must be there.
@@ -227,6 +228,9 @@ impl Gitea {
             }
             Err(error) => return Err(error),
         };
+        if !found.is_between(base, head) {
+            return Err(call.nonsense(format!("it is about pull request {}", found.number)));
+        }
         if found.is_open() {
             return Ok(Some(found));
         }
@@ -389,7 +393,8 @@ impl Forge for Gitea {
         let path = in_repo(repo, ["pulls", &number.to_string()]);
         let call = Call::read(format!("read pull request {number} of {repo}"), path);
         match self.get::<wire::Pull>(&call).await {
-            Ok(pull) => Ok(Some(self.as_pull(repo, pull))),
+            Ok(pull) if pull.number == number => Ok(Some(self.as_pull(repo, pull))),
+            Ok(pull) => Err(call.nonsense(format!("it is about pull request {}", pull.number))),
             Err(Error::Missing { .. }) => {
                 // Hidden and absent look alike, so the repository itself must be there.
                 self.wire_repository(repo).await?;
@@ -423,7 +428,10 @@ impl Forge for Gitea {
             Repeat::Doubles,
         );
         let refused = match self.get::<wire::Pull>(&call).await {
-            Ok(pull) => return Ok(self.as_pull(repo, pull)),
+            Ok(pull) if pull.is_named(&draft.base, &draft.head) => {
+                return Ok(self.as_pull(repo, pull));
+            }
+            Ok(pull) => call.nonsense(format!("it is about pull request {}", pull.number)),
             Err(error) => error,
         };
         match &refused {

@@ -96,6 +96,8 @@ pub struct Repository {
 /// An issue.
 #[derive(Debug, Clone)]
 pub struct Issue {
+    /// The forge's own id of it, which no other issue of the forge has.
+    pub id: i64,
     /// Its number.
     pub number: u64,
     /// Its title.

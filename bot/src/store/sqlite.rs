@@ -159,7 +159,7 @@ impl Store for Sqlite {
     async fn ask(&self, subject: &Subject, key: &str, now: DateTime<Utc>) -> Result<JobId, Error> {
         let action = "queue a job";
         let mut transaction = self.begin(action).await?;
-        let job = match queue::owner_of(&mut transaction, key).await? {
+        let job = match queue::owner_of(&mut transaction, subject, key).await? {
             Some(job) => job,
             None => {
                 let number = queue::next_ask_number(&mut transaction, subject).await?;
@@ -431,7 +431,7 @@ impl Store for Sqlite {
     ) -> Result<Kept, Error> {
         let action = "queue a look";
         let mut transaction = self.begin(action).await?;
-        let kept = match queue::owner_of(&mut transaction, key).await? {
+        let kept = match queue::owner_of(&mut transaction, subject, key).await? {
             Some(_) => Kept::Repeated,
             None => deliveries::look(&mut transaction, subject, due, now).await?,
         };

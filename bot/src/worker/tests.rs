@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 use super::{Stop, Verdict, Work, Worker};
 use crate::clock::{Clock, Manual};
-use crate::job::{Failure, Job, NoFix, Outcome, State, Subject};
+use crate::job::{Failure, Job, NoFix, Outcome, Stage, State, Subject};
 use crate::reply;
 use crate::store::sqlite::Sqlite;
-use crate::store::{Lease, NewDelivery};
+use crate::store::{Lease, NewDelivery, Store};
 
 struct Bench {
     worker: Worker,
@@ -253,4 +253,34 @@ fn a_verdict_reads_as_words_in_the_log() {
     ] {
         assert_eq!(verdict.to_string(), words);
     }
+}
+
+/// Work that writes to the ledger all the time.
+struct Writes(Arc<dyn Store>);
+
+#[async_trait]
+impl Work for Writes {
+    async fn job(&self, _: &Job, lease: &Lease, _: &Stop) -> Verdict {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        for _ in 0..300 {
+            self.0.enter(lease, Stage::Session, now).await.unwrap();
+        }
+        Verdict::Ended(reply::no_fix(NoFix::NoChange))
+    }
+
+    async fn close(&self, _: &Job, _: &Lease, verdict: Verdict) -> Verdict {
+        verdict
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_does_not_hold_up_what_the_job_is_writing() {
+    let mut bench = bench().await;
+    bench.worker.queue.heartbeat = Duration::from_millis(1);
+    let work = Writes(Arc::clone(&bench.worker.store));
+    // Each of the two would wait for the other until the database gives up, after a quarter of a minute.
+    let step = bench.worker.step(&work, &bench.stop);
+    assert!(tokio::time::timeout(Duration::from_secs(12), step).await.unwrap().unwrap());
+    let State::Ended { end } = bench.state().await else { panic!() };
+    assert_eq!(end.outcome, Outcome::NoFix(NoFix::NoChange));
 }

@@ -2,6 +2,10 @@
 //!
 //! A fault that happens instead of the effect leaves the state as it was; `AfterEffect` changes it and then lies.
 
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
 /// Which requests a fault is for.
 #[derive(Debug, Clone)]
 pub struct Matcher {
@@ -37,6 +41,8 @@ pub enum Fault {
     Pass,
     /// No answer, ever, and no effect.
     Hang,
+    /// The request is carried out, and answered, only once the test lets it, as by a proxy that was slow.
+    Waits(Arc<Notify>),
     /// The request is carried out, and never answered.
     HangAfterEffect,
     /// The connection ends in the middle of the answer.

@@ -55,6 +55,9 @@ impl Git {
     pub(super) fn create(&self, name: &RepoName, files: &Files) -> PathBuf {
         let dir = self.root.join(&name.owner).join(format!("{}.git", name.name));
         let path = dir.to_str().expect("temp paths are text");
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).expect("the temp folder can be written");
+        }
         std::fs::create_dir_all(&dir).expect("the temp folder can be written");
         self.must(&dir, &["init", "--quiet", "--bare", "--initial-branch=main", path]);
         self.must(&dir, &["config", "http.receivepack", "true"]);

@@ -142,9 +142,11 @@ impl FakeForge {
         self.state().root_url.parse().expect("the address was made from an address")
     }
 
-    /// A repository whose branch `main` holds the files in one commit. Its owner is made if there is none.
+    /// A repository whose branch `main` holds the files in one commit. Its owner is made if there is none. It may have
+    /// the name of a deleted one, of which nothing is left then.
     pub fn add_repository(&self, owner: &str, name: &str, files: impl Into<Files>) -> RepoName {
         let name = RepoName { owner: owner.to_owned(), name: name.to_owned() };
+        self.state().repos.retain(|repo| !(repo.is_gone && repo.name == name));
         let git_dir = self.shared.git.create(&name, &files.into());
         if self.state().user_by_login(owner).is_none() {
             self.add(owner, Permission::None, UserKind::Person);

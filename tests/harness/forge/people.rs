@@ -215,7 +215,8 @@ impl Person<'_> {
         self.propose(repo, words, &commit, PullPart::new(head, base)).await
     }
 
-    /// Opens a pull request from a branch of a fork that stands where `base` stands. Returns its number.
+    /// Opens a pull request from a branch of a fork, which stands where the branch of that name stands here, or, if there
+    /// is none, where `base` stands. Returns its number.
     pub async fn open_pull_from_fork(
         &self,
         repo: &RepoName,
@@ -223,7 +224,7 @@ impl Person<'_> {
         head: &str,
         base: &str,
     ) -> u64 {
-        let commit = self.forge.branch_head(repo, base);
+        let commit = [head, base].iter().find_map(|branch| self.forge.branch_head(repo, branch));
         let commit = commit.unwrap_or_else(|| panic!("there is no branch `{base}`"));
         let pull = PullPart { is_from_fork: true, ..PullPart::new(head, base) };
         self.propose(repo, words, &commit, pull).await

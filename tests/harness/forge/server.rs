@@ -96,6 +96,10 @@ async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Reques
     let fault = lock(&shared.faults).take(&asked.method, &asked.path);
     let reply = match fault {
         Some(Fault::Hang) => shared.hang().await,
+        Some(Fault::Waits(gate)) => {
+            gate.notified().await;
+            shared.carry_out(&asked, authorization).await
+        }
         Some(Fault::HangAfterEffect) => {
             shared.carry_out(&asked, authorization).await;
             shared.hang().await

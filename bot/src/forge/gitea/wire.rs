@@ -65,6 +65,7 @@ impl From<Repository> for forge::Repository {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Issue {
+    pub id: i64,
     pub number: u64,
     pub title: String,
     #[serde(default)]
@@ -90,6 +91,7 @@ impl From<Issue> for forge::Issue {
     fn from(issue: Issue) -> Self {
         let labels = issue.labels.unwrap_or_default().into_iter().map(|label| label.name);
         Self {
+            id: issue.id,
             number: issue.number,
             title: issue.title,
             body: issue.body.unwrap_or_default(),
@@ -250,7 +252,12 @@ pub(super) struct PullSide {
 impl Pull {
     /// Whether it goes from one branch to another within the same repository.
     pub(super) fn is_between(&self, base: &str, head: &str) -> bool {
-        self.base.label == base && self.head.label == head && self.is_from_here()
+        self.is_named(base, head) && self.is_from_here()
+    }
+
+    /// Whether its branches are called so, whichever repository they are of.
+    pub(super) fn is_named(&self, base: &str, head: &str) -> bool {
+        self.base.label == base && self.head.label == head
     }
 
     /// Whether its branch is one of the repository, and not of a fork.

@@ -7,7 +7,7 @@ use sqlx::{Row as _, Sqlite as Db, Transaction};
 
 use super::history;
 use super::rows::{failed, json, micros, number, read};
-use crate::job::{JobId, Stage, State, Subject};
+use crate::job::{self, JobId, Stage, State, Subject};
 use crate::store::{Error, Identified, Lease, Step};
 
 /// The oldest due job: queued, or running under a lease that has run out. A second ask on an issue waits for the first
@@ -109,7 +109,7 @@ pub(super) async fn identify(
     {
         return Ok(Identified::Mine { ask_number });
     }
-    if let Some(other) = owner_of(transaction, key).await? {
+    if let Some(other) = owner_of(transaction, &job.subject, key).await? {
         let told = sqlx::query("UPDATE deliveries SET job = ? WHERE job = ?").bind(other.0);
         remove(transaction, lease, action, told, &Step::Joined { job: other }, now).await?;
         return Ok(Identified::Other(other));
@@ -179,12 +179,28 @@ async fn remove(
     Ok(())
 }
 
+/// The job of an ask, by its key. Ids of issues and events are the forge's own, so a repository that has been renamed
+/// brings no ask along as a new one, unless the job broke by just that.
+const OWNER: &str = "
+    SELECT id FROM jobs WHERE key IN (?1, ?2)
+    UNION ALL
+    SELECT id FROM jobs WHERE key IS NOT NULL AND forge = ?4 AND issue = ?5 AND phase = 'ended'
+      AND substr(key, -length(?3)) = ?3 AND coalesce(json_extract(state_json, '$.end.outcome.why'), '')
+        NOT IN ('repository_moved', 'repository_not_allowed', 'forge_missing')
+    LIMIT 1";
+
+/// The job to which an ask on an issue belongs.
 pub(super) async fn owner_of(
     transaction: &mut Transaction<'_, Db>,
+    subject: &Subject,
     key: &str,
 ) -> Result<Option<JobId>, Error> {
-    let job: Option<i64> = sqlx::query_scalar("SELECT id FROM jobs WHERE key = ?")
+    let job: Option<i64> = sqlx::query_scalar(OWNER)
         .bind(key)
+        .bind(job::former(key))
+        .bind(job::forge_wide(key))
+        .bind(&subject.forge)
+        .bind(number(subject.issue))
         .fetch_optional(&mut **transaction)
         .await
         .map_err(failed("look for a job by its key"))?;
