@@ -7,7 +7,7 @@ use crate::forge;
 use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage, State};
 use crate::reply::{self, Status};
 use crate::run;
-use crate::store::Lease;
+use crate::store::{self, Lease};
 use crate::worker::Verdict;
 
 /// The writing side of one job.
@@ -109,8 +109,23 @@ impl<'a> Desk<'a> {
         }
         let comment = self.place.forge.comment(repo, issue, &body).await?;
         self.comment = Some(comment);
-        self.bot.store.note_comment(self.lease, comment).await?;
-        Ok(())
+        match self.bot.store.note_comment(self.lease, comment).await {
+            Err(store::Error::LostLease { .. }) => {
+                self.take_back(comment).await?;
+                Err(Verdict::LeaseLost)
+            }
+            noted => Ok(noted?),
+        }
+    }
+
+    /// Deletes a comment that arrived after another worker had taken the job, unless that one has found and kept it.
+    async fn take_back(&self, comment: i64) -> Result<(), Verdict> {
+        let row = self.bot.store.job(self.lease.job).await?;
+        if row.is_some_and(|row| row.job.comment == Some(comment)) {
+            return Ok(());
+        }
+        tracing::warn!(comment, "takes back a comment that came too late");
+        Ok(self.place.forge.delete_comment(&self.job.subject.repo, comment).await?)
     }
 
     /// A forge that was slow, or a machine that slept, may have let another worker finish the job before an edit of this

@@ -77,7 +77,8 @@ impl From<forge::Error> for Verdict {
                 halt(Failure::ForgeDown, &error, true, *retry_after)
             }
             forge::Error::Unreachable { .. } => halt(Failure::ForgeDown, &error, true, None),
-            forge::Error::Answer { .. } => halt(Failure::ForgeAnswer, &error, false, None),
+            // A proxy may have answered with a page of its own.
+            forge::Error::Answer { .. } => halt(Failure::ForgeAnswer, &error, true, None),
         }
     }
 }

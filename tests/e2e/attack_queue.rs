@@ -12,7 +12,7 @@ use bot::job::{Failure, Outcome};
 use bot::reconcile::{self, Memory};
 use bot::worker::Stop;
 use futures_util::FutureExt;
-use tests::forge::{Fault, Matcher};
+use tests::forge::{Fault, Matcher, Request};
 use tests::house::{House, Setup, WEBHOOK_SECRET, demo_issue, hyla_binary};
 use tests::story::{meddled, short, short_house};
 use tokio::sync::Notify;
@@ -53,8 +53,8 @@ async fn a_forge_cannot_put_a_job_off_for_years() {
     assert!(wait <= Duration::from_secs(24 * 3600), "nobody works on the issue for {wait:?}");
 }
 
-#[tokio::test]
-async fn an_edit_that_arrives_after_another_worker_has_finished_does_not_stay() {
+/// A worker whose first request of this kind reaches the forge only after another one has finished the job.
+async fn overtaken(method: &str, pattern: &str) -> (House, u64) {
     let patient = |config: &mut config::Config| {
         config.forges.values_mut().for_each(|forge| forge.timeout = Duration::from_secs(120));
     };
@@ -64,12 +64,12 @@ async fn an_edit_that_arrives_after_another_worker_has_finished_does_not_stay() 
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
     house.clock.advance(house.bot.config.queue.settle);
     let gate = Arc::new(Notify::new());
-    let edit = Matcher::new("PATCH", "/api/v1/repos/acme/hours/issues/comments/*");
-    house.forge.fault(edit, Fault::Waits(Arc::clone(&gate)), 1);
+    house.forge.fault(Matcher::new(method, pattern), Fault::Waits(Arc::clone(&gate)), 1);
     let (one, two) = (house.bot.worker("one".into()), second.worker("two".into()));
     let stop = Stop::default();
+    let is_it = |asked: &Request| asked.method == method && asked.path.contains("comments");
     let other = async {
-        while !house.forge.requests().iter().any(|asked| asked.method == "PATCH") {
+        while !house.forge.requests().iter().any(is_it) {
             tokio::task::yield_now().await;
         }
         house.clock.advance(house.bot.config.queue.lease);
@@ -79,10 +79,21 @@ async fn an_edit_that_arrives_after_another_worker_has_finished_does_not_stay() 
     };
     let (first, ()) = tokio::join!(one.step(house.bot.as_ref(), &stop), other);
     assert!(first.expect("the store answers"));
-    house.assert_one_of_each(issue, "at the end").await;
-    let comment = house.status_comments(issue).join("\n");
-    assert!(comment.contains("draft ready"), "{comment}");
-    house.assert_clean().await;
+    (house, issue)
+}
+
+#[tokio::test]
+async fn what_a_worker_says_after_another_one_has_finished_does_not_stay() {
+    for (method, pattern) in [
+        ("PATCH", "/api/v1/repos/acme/hours/issues/comments/*"),
+        ("POST", "/api/v1/repos/acme/hours/issues/*/comments"),
+    ] {
+        let (house, issue) = overtaken(method, pattern).await;
+        house.assert_one_of_each(issue, method).await;
+        let comment = house.status_comments(issue).join("\n");
+        assert!(comment.contains("draft ready"), "{method}: {comment}");
+        house.assert_clean().await;
+    }
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ pub trait Forge: Send + Sync {
     async fn comment(&self, repo: &RepoName, number: u64, body: &str) -> Result<i64, Error>;
     /// Replaces a comment's body.
     async fn edit_comment(&self, repo: &RepoName, comment: i64, body: &str) -> Result<(), Error>;
+    /// Deletes a comment of the bot's own. One that is gone already is no error.
+    async fn delete_comment(&self, repo: &RepoName, comment: i64) -> Result<(), Error>;
     /// Puts a reaction, such as `eyes`, on an issue. One that is there already is no error.
     async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error>;
     /// A pull request by its number, or none if it is not there.

@@ -157,7 +157,7 @@ pub fn with_branch_left(end: End, branch: &str) -> End {
             end.person,
             code_span(branch)
         ),
-        next: format!("Delete the branch if it is of no use. {}", end.next),
+        next: format!("{} Delete the branch if it is of no use.", end.next),
         operator: format!("{}; the branch `{branch}` had been pushed by then", end.operator),
         ..end
     }

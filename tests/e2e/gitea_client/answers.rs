@@ -110,7 +110,7 @@ async fn a_list_that_never_ends_is_an_error() {
 }
 
 #[tokio::test]
-async fn comments_are_written_read_and_edited() {
+async fn comments_are_written_read_edited_and_deleted() {
     for dialect in Dialect::ALL {
         let scene = Scene::new(dialect).await;
         let number = scene.issue().await;
@@ -120,6 +120,10 @@ async fn comments_are_written_read_and_edited() {
         assert_eq!((comments[0].id, comments[0].author.login.as_str()), (id, "hyla"));
         scene.client.edit_comment(&scene.repo, id, "Done.").await.unwrap();
         assert_eq!(scene.forge.comments(&scene.repo, number)[0].body, "Done.");
+        for _ in 0..2 {
+            scene.client.delete_comment(&scene.repo, id).await.unwrap();
+            assert!(scene.forge.comments(&scene.repo, number).is_empty());
+        }
         scene.forge.assert_clean();
     }
 }

@@ -105,6 +105,18 @@ async fn a_comment_that_was_not_carried_out_is_sent_again() {
 }
 
 #[tokio::test]
+async fn an_edit_that_something_else_answered_is_an_error() {
+    let scene = Scene::new(Dialect::Gitea127).await;
+    let number = scene.issue().await;
+    let id = scene.client.comment(&scene.repo, number, "a").await.unwrap();
+    scene.forge.fault(Matcher::new("PATCH", "*"), Fault::Garbage, 1);
+    let error = scene.client.edit_comment(&scene.repo, id, "b").await.unwrap_err();
+    assert!(matches!(error, Error::Answer { .. }), "{error}");
+    assert_eq!(scene.forge.comments(&scene.repo, number)[0].body, "a");
+    scene.forge.assert_clean();
+}
+
+#[tokio::test]
 async fn an_edit_and_a_reaction_are_sent_again() {
     let scene = Scene::new(Dialect::Gitea127).await;
     let number = scene.issue().await;

@@ -22,6 +22,7 @@ impl Ask<'_> {
             let id = id.parse().unwrap_or_default();
             return match self.method {
                 "PATCH" => Some(self.edit_comment(repo, id, access)),
+                "DELETE" => Some(self.delete_comment(repo, id, access)),
                 "GET" => Some(self.one_comment(repo, id)),
                 _ => None,
             };
@@ -111,6 +112,18 @@ impl Ask<'_> {
         issue.updated_at = at;
         self.events.push(Event::comment(self.state, self.shared, repo, number, id, "edited"));
         self.shape_of_comment(repo, number, id, 200)
+    }
+
+    fn delete_comment(&mut self, repo: &RepoName, id: i64, access: Access) -> Reply {
+        let Some((number, author)) = self.find_comment(repo, id) else {
+            return self.missing(&[&format!("comment does not exist [id: {id}, issue_id: 0]")]);
+        };
+        if author != self.user && access < Access::Admin {
+            return self.refusal(403, "");
+        }
+        self.events.push(Event::comment(self.state, self.shared, repo, number, id, "deleted"));
+        self.state.repo_mut(repo).issue_mut(number).entries.retain(|entry| entry.id != id);
+        Reply { status: 204, headers: vec![], body: vec![] }
     }
 
     fn one_comment(&self, repo: &RepoName, id: i64) -> Reply {

@@ -83,6 +83,11 @@ impl Call {
         Self { what, method, path, query: vec![], body: Some(body), repeat }
     }
 
+    /// A call that deletes.
+    pub(super) fn delete(what: String, path: Vec<String>) -> Self {
+        Self { method: Method::DELETE, ..Self::read(what, path) }
+    }
+
     /// An answer that is not what the API says.
     pub(super) fn nonsense(&self, reason: impl Into<String>) -> Error {
         Error::Answer { call: self.what.clone(), reason: reason.into() }
