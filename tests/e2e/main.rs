@@ -22,6 +22,7 @@ mod hostile;
 mod letters;
 mod local;
 mod main_job;
+mod metrics;
 mod outages;
 mod payloads;
 mod polite;
