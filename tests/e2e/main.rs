@@ -12,6 +12,7 @@ mod attack_words;
 mod chat;
 mod clean_up;
 mod commands;
+mod container;
 mod crashes;
 mod downloads;
 mod endpoint;
