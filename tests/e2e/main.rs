@@ -1,6 +1,7 @@
 //! Stories of the whole bot, each from a person's act on a forge to what people see there.
 
 mod acceptance;
+mod attack_all;
 mod attack_down;
 mod attack_evidence;
 mod attack_fix;
