@@ -122,7 +122,8 @@ pub(super) fn poison(trap: &str, port: u16) -> String {
         format!("printf '#!/bin/sh\\ntouch {trap}\\ncat\\n' > $d/evil; chmod +x $d/evil"),
         "for h in pre-commit post-checkout pre-push post-index-change reference-transaction; do cp $d/evil $d/hooks/$h; done".into(),
         "find $d/objects -type f -exec chmod u+w {} \\; -exec sh -c 'head -c 64 /dev/zero > \"$1\"' _ {} \\;".into(),
-        "echo /etc > $d/objects/info/alternates; echo '* filter=x diff=x' > $d/info/attributes".into(),
+        "echo /etc > $d/objects/info/alternates".into(),
+        "echo '* filter=x diff=x' > $d/info/attributes".into(),
         "mkdir -p inner/.git __pycache__; git init -q --bare __pycache__/nested.git; echo 'gitdir: /etc' > inner/.git/x".into(),
     ];
     let here = format!("http://127.0.0.1:{port}/");

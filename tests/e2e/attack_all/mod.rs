@@ -91,21 +91,24 @@ impl Attacks {
     }
 }
 
-/// Runs what poisons a repository in one of our own, and uses it as a careless host would.
-fn assert_poison_works(host: &Host) {
+/// Runs what poisons a repository in one of our own, and uses it as a careless host would: the trap is sprung, and the
+/// listener is asked for the repository.
+async fn assert_poison_works(host: &Host) {
     let folder = host.place("apart");
-    let trap = folder.join("trap");
-    let text = poison(&trap.display().to_string(), host.port)
-        .replace("echo /etc > $d/objects/info/alternates; ", "");
-    let begin = "git init -q r && cd r && echo x > f && git add f && git -c user.name=a -c user.email=a@b commit -qm x";
-    let kept =
-        text.lines().filter(|line| !line.starts_with("find ")).collect::<Vec<_>>().join("\n");
+    let (trap, n_before) = (folder.join("trap"), host.n_arrivals());
+    let text = poison(&trap.display().to_string(), host.port);
+    // Without its objects git would not come so far.
+    let kept: Vec<&str> = text.lines().filter(|line| !line.contains("$d/objects")).collect();
     let script = format!(
-        "{begin}\n{kept}\nrm -f {0}\ngit -c core.worktree= status; git status; git add f; ls {0}",
-        trap.display()
+        "git init -q r && cd r && echo x > f && git add f && git -c user.name=a -c user.email=a@b commit -qm x\n{}\n\
+         rm -f {trap}; rm -f $d/config.worktree; timeout 20 git ls-remote origin; git status; git add f",
+        kept.join("\n"),
+        trap = trap.display()
     );
-    let output = Command::new("bash").args(["-c", &script]).current_dir(&folder).output();
+    let run = || Command::new("bash").args(["-c", &script]).current_dir(&folder).output();
+    let output = tokio::task::block_in_place(run);
     assert!(trap.exists(), "git of the host runs nothing: {output:?}");
+    host.until_arrivals(n_before + 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,7 +127,7 @@ async fn t01_to_t36_nothing_of_the_whole_list_in_one_session_leaves_the_sandbox(
     let first = ann.open_issue(&service.repo, OTHERS, "x", &["hyla"]).await;
     until("the others are at work", || others.join("begun").exists()).await;
     attacks.assert_controls(&host).await;
-    tokio::task::block_in_place(|| assert_poison_works(&host));
+    assert_poison_works(&host).await;
 
     let folder = service.folder.path();
     let kept = ["hyla.toml", "token", "webhook"].map(|name| folder.join(name));
