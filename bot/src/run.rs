@@ -56,6 +56,7 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     desk.enter(Stage::Session, Some(&base.commit)).await?;
     let folder = bot.folder(job.id).make().await?;
     let worked = bot.workshop.session(&task, &base, &folder, &mut |_| {}).await?;
+    bot.metrics.session(&worked.ended);
 
     desk.enter(Stage::Gate, Some(&base.commit)).await?;
     let patch = bot.workshop.patch(&worked, &base, &folder).await?;

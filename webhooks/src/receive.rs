@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use futures_util::StreamExt;
 use secrecy::ExposeSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -100,8 +100,9 @@ async fn receive(
         Ok(accepted) => {
             let status = accepted.name();
             tracing::info!(%forge, delivery = %id, event = %name, status, "kept a delivery");
-            Ok((StatusCode::ACCEPTED, Json(serde_json::json!({ "status": status })))
-                .into_response())
+            let body = Json(serde_json::json!({ "status": status }));
+            // The extension is for whoever counts.
+            Ok((StatusCode::ACCEPTED, Extension(accepted), body).into_response())
         }
         Err(error) => {
             let cause = error.source.as_ref();
