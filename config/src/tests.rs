@@ -129,6 +129,10 @@ fn an_error_names_file_key_and_reason() {
         let error = error(&forge(line));
         assert!(error.contains(key) && error.contains(reason), "{line:?} gave {error:?}");
     }
+}
+
+#[test]
+fn a_forge_that_cannot_be_reached_or_trusted_is_refused() {
     let cases = [
         ("\"gitea\"", "\"gitlab\"", "`gitea`, `forgejo` or `github`"),
         ("token = { env = \"T\" }\n", "", "the access token of its user"),
