@@ -282,7 +282,7 @@ pub fn forges(
         let Some(own) = secrets.forges.get(name) else {
             bail!("the secrets of forge `{name}` were not read")
         };
-        Ok((name.clone(), forge::gitea::build(settings, own.token.clone())?))
+        Ok((name.clone(), forge::build(settings, &own.credential)?))
     };
     config.forges.iter().map(build).collect()
 }

@@ -222,7 +222,8 @@ async fn admit(place: &Place, job: &Job) -> Result<Repository, Verdict> {
 /// Brings the head of the default branch into the trusted mirror: the base commit.
 async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base, Verdict> {
     let repo = &job.subject.repo;
-    Ok(bot.mirrors.fetch(&place.name, repo, &place.forge.remote(repo), branch).await?)
+    let remote = place.forge.remote(repo).await?;
+    Ok(bot.mirrors.fetch(&place.name, repo, &remote, branch).await?)
 }
 
 /// Freezes what people say: from here on, edits on the forge reach neither this attempt nor a later one. An issue that
@@ -457,7 +458,7 @@ async fn publish_afresh(
     }
     let mirror = bot.mirrors.existing(&place.name, repo)?;
     let prefix = &bot.config.publish.branch_prefix;
-    let remote = place.forge.remote(repo);
+    let remote = place.forge.remote(repo).await?;
     let mut taken = Vec::new();
     while let Err(error) =
         publish::push(&mirror, &ready.commit, &ready.branch, prefix, &remote).await

@@ -209,6 +209,7 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         let dialect = match forge.kind {
             ForgeKind::Gitea => Dialect::Gitea,
             ForgeKind::Forgejo => Dialect::Forgejo,
+            ForgeKind::GitHub => Dialect::GitHub,
         };
         let secrets = secrets.forges.get(name).map(|own| own.webhooks.clone()).unwrap_or_default();
         (name.clone(), Hook { dialect, secrets })

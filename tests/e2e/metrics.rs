@@ -81,6 +81,20 @@ async fn forge_a_delivery(outside: &Outside) {
     assert_eq!(sent.await.expect("the service answers").status(), 401);
 }
 
+/// What a service that has done nothing counts.
+const FRESH: [&str; 10] = [
+    "hyla_sandbox_holds",
+    "hyla_jobs_queued",
+    "hyla_jobs_due",
+    "hyla_jobs_oldest_due_seconds",
+    "hyla_jobs_running{stage=\"session\"}",
+    "hyla_jobs_ended_total{outcome=\"draft_pr\"}",
+    "hyla_jobs_failed_total{why=\"forge_auth\"}",
+    "hyla_deliveries_total{status=\"queued\"}",
+    "hyla_sessions_total{reason=\"finished\"}",
+    "hyla_session_seconds_count",
+];
+
 #[tokio::test]
 async fn what_is_counted_follows_a_job_from_its_wait_to_its_draft() {
     let missing = "[sandbox]\nbwrap = \"/usr/bin/no-such-bwrap\"\n[queue]\nsettle = \"100ms\"\n";
@@ -90,18 +104,7 @@ async fn what_is_counted_follows_a_job_from_its_wait_to_its_draft() {
     let page = Page::of(&outside).await;
     page.says("hyla_build_info{version=\"0.1.0\"}", 1.0);
     page.says("hyla_sandbox_info{backend=\"none\"}", 1.0);
-    for row in [
-        "hyla_sandbox_holds",
-        "hyla_jobs_queued",
-        "hyla_jobs_due",
-        "hyla_jobs_oldest_due_seconds",
-        "hyla_jobs_running{stage=\"session\"}",
-        "hyla_jobs_ended_total{outcome=\"draft_pr\"}",
-        "hyla_jobs_failed_total{why=\"forge_auth\"}",
-        "hyla_deliveries_total{status=\"queued\"}",
-        "hyla_sessions_total{reason=\"finished\"}",
-        "hyla_session_seconds_count",
-    ] {
+    for row in FRESH {
         page.says(row, 0.0);
     }
 

@@ -351,6 +351,7 @@ pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &s
     let kind = match forge.dialect().kind() {
         config::ForgeKind::Gitea => "gitea",
         config::ForgeKind::Forgejo => "forgejo",
+        config::ForgeKind::GitHub => "github",
     };
     for (name, secret) in [("token", token), ("webhook", WEBHOOK_SECRET)] {
         let path = folder.join(name);

@@ -62,6 +62,7 @@ fn unsupported(kind: ForgeKind, version: &str) -> Option<String> {
     let (name, other, least) = match kind {
         ForgeKind::Gitea => ("Gitea", is_forgejo.then_some("forgejo"), (1, 24)),
         ForgeKind::Forgejo => ("Forgejo", (!is_forgejo).then_some("gitea"), (11, 0)),
+        ForgeKind::GitHub => ("GitHub Enterprise Server", None, (3, 14)),
     };
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return None };
@@ -161,9 +162,21 @@ fn at(settings: &config::Forge, error: &Error, next: &str) -> String {
 fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
     match error {
         Error::Auth { .. } => {
-            format!("make a new token for the bot's user and put it into {}", settings.token)
+            match (&settings.token, &settings.app) {
+                (Some(token), _) => {
+                    format!("make a new token for the bot's user and put it into {token}")
+                }
+                (None, Some(app)) => format!(
+                    "compare the clocks of this machine and of the forge; check `forge.{name}.app.id`, and put a new private key of the app into {}", app.private_key
+                ),
+                (None, None) => format!("set `forge.{name}.token`"),
+            }
         }
+        Error::Denied { .. } if settings.kind == ForgeKind::GitHub => "give the app, or the token, the permissions to read and write contents, issues and pull requests".into(),
         Error::Denied { .. } => "give the token the scopes `write:repository`, `write:issue` and `read:user`, and `read:organization` for repositories of organisations".into(),
+        Error::Missing { .. } if settings.app.is_some() => format!(
+            "check `forge.{name}.url` and `forge.{name}.app.id`, and install the app in each repository of `forge.{name}.repositories`"
+        ),
         Error::Missing { .. } => format!(
             "check `forge.{name}.url`: with a sub-path if the forge has one, and without `/api/v1`"
         ),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use bot::job::{Outcome, State};
+use bot::job::{End, Outcome, State};
 use nix::sys::signal::Signal;
 use tests::house::WEBHOOK_SECRET;
 use tests::model::{Recording, Turn};
@@ -145,21 +145,7 @@ async fn t01_to_t36_nothing_of_the_whole_list_in_one_session_leaves_the_sandbox(
     let (before, n_before) = (tree(&watched), host.n_arrivals());
     let n_forge = service.forge.deliveries().len();
     let second = ann.open_issue(&service.repo, ATTACK, "x", &["hyla"]).await;
-    let (store, mut n_looks) = (service.store().await, 0_u32);
-    let attack = loop {
-        let jobs = bot::store::Store::jobs(&store, 10).await.expect("the store answers");
-        let found = jobs.into_iter().find(|row| row.job.subject.issue == second);
-        if let Some(State::Ended { end }) = found.map(|row| row.job.state) {
-            break end;
-        }
-        n_looks += 1;
-        assert!(
-            n_looks < 6000,
-            "the attack does not end: {:?}",
-            service.model.observations(ATTACK).last()
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+    let attack = end_of(&service, second).await;
     assert_eq!(differences(&before, &tree(&watched)), Vec::<String>::new(), "of the host");
     assert_eq!(host.n_arrivals(), n_before, "somebody came to a listener");
     assert!(service.forge.deliveries().len() > n_forge);
@@ -192,6 +178,20 @@ async fn t01_to_t36_nothing_of_the_whole_list_in_one_session_leaves_the_sandbox(
     assert!(child.wait().await.expect("it is ours").success());
     service.assert_nothing_is_left(&pause(), "at the end");
     service.forge.assert_clean();
+}
+
+/// How the job of an issue ended, once it has.
+async fn end_of(service: &Outside, issue: u64) -> End {
+    let store = service.store().await;
+    for _ in 0..6000 {
+        let jobs = bot::store::Store::jobs(&store, 10).await.expect("the store answers");
+        let found = jobs.into_iter().find(|row| row.job.subject.issue == issue);
+        if let Some(State::Ended { end }) = found.map(|row| row.job.state) {
+            return end;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the attack does not end: {:?}", service.model.observations(ATTACK).last())
 }
 
 fn all_attacks(host: &Host, service: &Outside, others: &Path, pid: u32) -> Attacks {
