@@ -195,7 +195,6 @@ impl Http {
 
     /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Error> {
-        check_path(call)?;
         let _turn = self.turn(call).await;
         let (mut wait, mut attempt, mut is_renewed) = (BACKOFF, 1, false);
         loop {
@@ -245,6 +244,7 @@ impl Http {
     async fn send_once(&self, call: &Call) -> Result<Answer, (Error, bool)> {
         let (authorization, clean) =
             self.authorization(call).await.map_err(|error| (error, false))?;
+        clean.check_path(call).map_err(|error| (error, false))?;
         let url = join(&self.profile.api, &call.path);
         let mut request = self.client.request(call.method.clone(), url).query(&call.query);
         for (name, value) in self.profile.headers {
@@ -293,6 +293,19 @@ impl Http {
 }
 
 impl Clean {
+    /// A name such as `..` would silently ask for something else.
+    fn check_path(&self, call: &Call) -> Result<(), Error> {
+        let is_odd =
+            |name: &str| matches!(name, "" | "." | "..") || name.contains(char::is_control);
+        match call.path.iter().find(|segment| is_odd(segment)) {
+            Some(odd) => Err(Error::Missing {
+                call: call.what.clone(),
+                message: format!("nothing can be named `{}`", self.line(odd)),
+            }),
+            None => Ok(()),
+        }
+    }
+
     fn refusal(
         &self,
         call: &Call,
@@ -391,26 +404,6 @@ impl Clean {
         }
         out
     }
-}
-
-/// A name such as `..` would silently ask for something else.
-fn check_path(call: &Call) -> Result<(), Error> {
-    for segment in &call.path {
-        if matches!(segment.as_str(), "" | "." | "..") || segment.contains(char::is_control) {
-            return Err(Error::Missing {
-                call: call.what.clone(),
-                message: format!(
-                    "nothing can be named `{}`",
-                    segment
-                        .chars()
-                        .take(MESSAGE_LIMIT)
-                        .filter(|c| !c.is_control())
-                        .collect::<String>()
-                ),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// `base` with further path segments, each percent-encoded.
