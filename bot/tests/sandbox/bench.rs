@@ -28,7 +28,11 @@ pub(crate) struct Bench {
 pub(crate) fn options(change: impl FnOnce(&mut config::Sandbox)) -> Options {
     let mut config = config::Sandbox::default();
     change(&mut config);
-    Options { config, helper: env!("CARGO_BIN_EXE_hyla").into() }
+    Options {
+        config,
+        helper: env!("CARGO_BIN_EXE_hyla").into(),
+        data: env!("CARGO_TARGET_TMPDIR").into(),
+    }
 }
 
 pub(crate) fn bench(options: Options) -> Bench {

@@ -34,6 +34,7 @@ mod file_tools;
 mod files;
 mod lifecycle;
 mod network;
+mod oci;
 mod own_process;
 mod privileges;
 mod running;
