@@ -71,6 +71,23 @@ fn an_error_names_file_key_and_reason() {
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
         ("[sandbox]\nread_only = [\"/opt/../etc\"]", "`sandbox.read_only`", "without `..`"),
         ("[sandbox]\npath = [\"/opt/bin\"]", "`sandbox.path`", "neither"),
+        ("[sandbox]\nbackend = \"oci\"", "`sandbox.oci.image`", "an image"),
+        (
+            "[sandbox]\nbackend = \"oci\"\noci.image = \"--privileged\"",
+            "`sandbox.oci.image`",
+            "an image",
+        ),
+        (
+            "[sandbox]\nbackend = \"oci\"\noci = {image = \"a\", engine = \"podman\"}",
+            "`sandbox.oci.engine`",
+            "absolute",
+        ),
+        (
+            "[sandbox]\nbackend = \"oci\"\noci = {image = \"a\", runtime = \"-x\"}",
+            "`sandbox.oci.runtime`",
+            "runtime",
+        ),
+        ("[sandbox.oci]\npull = true", "`sandbox", "unknown field `pull`"),
         ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
         ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
         ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),

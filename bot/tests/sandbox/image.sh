@@ -4,7 +4,7 @@ root=$(mktemp --directory)
 trap 'rm -r "$root"' EXIT
 mkdir -p "$root"/usr/bin "$root"/{etc,proc,dev,sys,run,tmp,var,root,home}
 for name in bash cat chmod cp date env find grep head id ls mkdir mount rm sed seq setsid sleep sort stat tail touch tr \
-    truncate unshare wc; do
+    truncate unshare wc yes; do
     program=$(readlink -f "$(PATH=/usr/bin:/bin type -P "$name")")
     cp "$program" "$root/usr/bin/$name"
     # And the program that leads to a proxy, of the third word.

@@ -25,6 +25,8 @@
 //! | T35, T38 | a bubblewrap that is missing, broken, a pretence, or somebody else's | `trust` |
 //! | T41 | words that become options | `sandbox::arguments::tests` |
 //! | T42 | what must still work | `running` |
+//!
+//! The same is asked of containers, with real podman, in `oci`: T1, T2, T8, T9, T12, T21, T24, T25, T29 to T31 and the probe.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "a test says what it leaves out")]

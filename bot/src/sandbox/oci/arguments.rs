@@ -33,7 +33,7 @@ while IFS= read -r -d '' word <&3 && [ -n "$word" ]; do words+=("$word"); done
 IFS= read -r -d '' script <&3 || exit 125
 run() { exec env -i "${words[@]}" /bin/bash -lc "$1" 3<&-; }
 if [ "${#script}" -gt 100000 ]; then
-  run 'eval "$(cat <&9)" 9<&-' 9< <(printf %s "$script") &
+  run 'eval "$(cat <&9)" 9<&-' 9<<<"$script" &
 else
   run "$script" &
 fi

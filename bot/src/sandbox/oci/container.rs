@@ -24,7 +24,8 @@ use super::gone;
 
 /// How long the kernel may take to end every process of a namespace, and the engine to notice.
 const DEATH: Duration = Duration::from_secs(10);
-/// How long a container that was given up while it started may take until it sees that its input has ended.
+/// How long a container that was given up while it started may take until it sees that its input has ended, and the engine
+/// to forget it: it writes to disk for each, which takes as long as the disk is busy.
 const STARTING: Duration = Duration::from_secs(60);
 
 /// A started container. Dropped, it is ended.
@@ -195,7 +196,7 @@ fn outcome(parts: &Parts) -> io::Result<(Option<i32>, bool)> {
 
 /// Removes the container. A client that was ended may have left the engine at work, so it is asked until it says so.
 fn remove(parts: &Parts) -> io::Result<()> {
-    let deadline = Instant::now() + DEATH;
+    let deadline = Instant::now() + STARTING;
     loop {
         let removed = parts.engine.ask(&["rm", "--force", &parts.name])?;
         if gone(&parts.engine, &parts.name)? {

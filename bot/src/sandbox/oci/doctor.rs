@@ -75,7 +75,8 @@ pub(super) async fn probe(sandbox: &Oci) -> Report {
     report.checks.push(users(engine));
     additions(&mut report, sandbox, &canaries, expected.uid).await;
     report.checks.push(way_out(sandbox, &canaries).await);
-    sleepers(&mut report, "the end of the container's first process", sandbox, &canaries).await;
+    let by = ("the end of the container's first process", PATIENCE);
+    sleepers(&mut report, by, sandbox, &canaries).await;
     report.checks.push(memory(sandbox, &canaries).await);
     report.checks.push(processes(sandbox, &canaries).await);
     report.checks.push(cpus(sandbox));

@@ -308,11 +308,12 @@ fn still_alive(error: io::Error) -> SetupError {
 
 /// How a command ended that nobody ended.
 fn end_of(gone: &Gone) -> Result<End, SetupError> {
-    match gone.exit_code {
+    match (gone.status.code(), gone.exit_code) {
         _ if gone.is_out_of_memory => Ok(End::OutOfMemory),
-        Some(code) => Ok(End::Exited(code)),
-        None => {
-            let reason = format!("somebody else removed its container ({})", gone.status);
+        (Some(_), Some(code)) => Ok(End::Exited(code)),
+        (None, _) | (_, None) => {
+            let reason =
+                format!("somebody else ended its container or the engine ({})", gone.status);
             Err(SetupError::Start { reason, source: None })
         }
     }
