@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::{Config, SecretRef, parse, parse_repo_file};
+use crate::{Backend, Config, SecretRef, parse, parse_repo_file};
 
 const FORGE: &str = "[forge.main]\nkind = \"gitea\"\nurl = \"https://git.example\"\ntoken = { env = \"T\" }\n\
      webhook_secrets = [{ env = \"W\" }]\nrepositories = [\"acme/app\"]\n";
@@ -42,6 +42,25 @@ fn a_file_that_cannot_be_read_is_told_with_what_to_do() {
 }
 
 #[test]
+fn the_words_of_a_container_engine_are_words() {
+    let own = "[sandbox]\nbackend = \"oci\"\noci = ";
+    for (text, key, reason) in [
+        ("{}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"--privileged\"}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"a b\"}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"a\", engine = \"podman\"}", "`sandbox.oci.engine`", "absolute"),
+        ("{image = \"a\", runtime = \"-x\"}", "`sandbox.oci.runtime`", "a runtime"),
+        ("{image = \"a\", pull = true}", "`sandbox", "unknown field `pull`"),
+    ] {
+        let error = error(&format!("{own}{text}"));
+        assert!(error.contains(key) && error.contains(reason), "{text} gave {error:?}");
+    }
+    let text = format!("{own}{{image = \"localhost/a:1\", runtime = \"/usr/bin/runsc\"}}");
+    let sandbox = parse(Path::new("hyla.toml"), &text).unwrap().sandbox;
+    assert_eq!((sandbox.backend, sandbox.oci.engine), (Backend::Oci, "/usr/bin/podman".into()));
+}
+
+#[test]
 fn an_error_names_file_key_and_reason() {
     let forge = |line: &str| format!("{FORGE}{line}\n");
     let cases = [
@@ -71,23 +90,6 @@ fn an_error_names_file_key_and_reason() {
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
         ("[sandbox]\nread_only = [\"/opt/../etc\"]", "`sandbox.read_only`", "without `..`"),
         ("[sandbox]\npath = [\"/opt/bin\"]", "`sandbox.path`", "neither"),
-        ("[sandbox]\nbackend = \"oci\"", "`sandbox.oci.image`", "an image"),
-        (
-            "[sandbox]\nbackend = \"oci\"\noci.image = \"--privileged\"",
-            "`sandbox.oci.image`",
-            "an image",
-        ),
-        (
-            "[sandbox]\nbackend = \"oci\"\noci = {image = \"a\", engine = \"podman\"}",
-            "`sandbox.oci.engine`",
-            "absolute",
-        ),
-        (
-            "[sandbox]\nbackend = \"oci\"\noci = {image = \"a\", runtime = \"-x\"}",
-            "`sandbox.oci.runtime`",
-            "runtime",
-        ),
-        ("[sandbox.oci]\npull = true", "`sandbox", "unknown field `pull`"),
         ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
         ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
         ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),

@@ -316,6 +316,7 @@ fn left_in(data: &Path) -> Vec<String> {
 #[tokio::test]
 async fn oci_t24_a_killed_service_leaves_nothing_that_runs_and_the_next_removes_the_rest() {
     let Some((bench, data)) = containers(|_| {}) else { return };
+    let Some((_other, apart)) = containers(|_| {}) else { return };
     let pause = marker(4763);
     let script = format!("{}; sleep {pause}", daemons(&pause));
     let mut service = another(&bench, data.path(), &["env"], &script).spawn().unwrap();
@@ -323,7 +324,6 @@ async fn oci_t24_a_killed_service_leaves_nothing_that_runs_and_the_next_removes_
     assert_eq!(left_in(data.path()).len(), 1);
 
     // Neither the process that made this bench nor one of another data folder takes the running container for a dead one's.
-    let Some((_other, apart)) = containers(|_| {}) else { return };
     drop(sandbox::build(in_containers(here().unwrap(), data.path(), |_| {})).unwrap());
     assert_eq!((left_in(data.path()).len(), left_in(apart.path()).len()), (1, 0));
     assert!(sleepers(&pause).len() >= 4);

@@ -63,6 +63,7 @@ pub(super) async fn probe(sandbox: &Oci) -> Report {
         settings: &sandbox.options.config,
         uid: arguments::inside(engine.users, owner).0,
         processes: sandbox.processes_of_user(),
+        tells_of_privileges: !engine.is_gvisor(),
         init_names: (engine.kind == Kind::Podman).then_some(&INIT),
     };
     let said = match sandbox.run_anyway(&canaries.workspace, &canaries.command(HIDDEN)).await {
@@ -73,6 +74,10 @@ pub(super) async fn probe(sandbox: &Oci) -> Report {
         }
     };
     report.checks.push(users(engine));
+    if engine.is_gvisor() && said.is("processes", "0") {
+        let detail = "it cannot list its own processes, so nothing can be shown of them; install a release of gVisor from 2023 or later";
+        report.add("runtime", false, format!("{}: {detail}", engine.name()));
+    }
     additions(&mut report, sandbox, &canaries, expected.uid).await;
     report.checks.push(way_out(sandbox, &canaries).await);
     let by = ("the end of the container's first process", PATIENCE);
@@ -196,6 +201,14 @@ async fn processes(sandbox: &Oci, canaries: &Canaries) -> Check {
             sandbox.name()
         );
         return check(lack(sandbox, "processes"), detail);
+    }
+    if sandbox.engine.is_gvisor() {
+        let detail = format!(
+            "set by {}: {} threads of gVisor's own kernel, which commands share; NOT TRIED",
+            sandbox.name(),
+            sandbox.limits().processes
+        );
+        return check(Verdict::Warns, detail);
     }
     let limits = Limits { processes: FEW_PROCESSES, ..sandbox.limits() };
     let breeder = command(BREEDER.into(), SHORT);
