@@ -82,6 +82,16 @@ openai_client() {
     fi
 }
 
+# A container engine, for the tests that say by name that they are not run without one.
+containers() {
+    if command -v podman >/dev/null; then return 0; fi
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "skipped: install \`podman\` for the tests of containers; they will say so"
+    elif ! apt-get update -qq || ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq podman runc >/dev/null; then
+        echo "skipped: the package \`podman\` cannot be had from here; the tests of containers will say so"
+    fi
+}
+
 dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then
         cargo install --quiet --locked cargo-deny --version "$cargo_deny"
@@ -98,6 +108,7 @@ dependencies() {
 step "packages" needs
 step "toolchain" toolchain
 step "namespaces" namespaces
+step "containers" containers
 step "formatting" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "build" cargo build --workspace --all-targets --locked

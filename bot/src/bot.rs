@@ -304,7 +304,8 @@ pub fn workshop(
             folder.display()
         );
     }
-    let options = sandbox::Options { config: config.sandbox.clone(), helper };
+    let data = config.data_dir.clone();
+    let options = sandbox::Options { config: config.sandbox.clone(), helper, data };
     let profile = match &config.session.profile {
         Some(file) => Profile::load(file)?,
         None => Profile::built_in(),

@@ -21,8 +21,9 @@ struct Bench {
 fn bench(change: impl FnOnce(&mut config::Sandbox)) -> Bench {
     let mut config = config::Sandbox::default();
     change(&mut config);
-    let options = Options { config, helper: env!("CARGO_BIN_EXE_hyla").into() };
     let folder = tempfile::tempdir().unwrap();
+    let helper = env!("CARGO_BIN_EXE_hyla").into();
+    let options = Options { config, helper, data: folder.path().join("data") };
     let owner = sandbox::workspace_owner(&options);
     bot::folder::open_way(folder.path(), owner).unwrap();
     let workspaces =

@@ -6,8 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Egress, Evidence, Forge, ForgeKind, Gate, Limit, Local, Model, ModelKind,
-    Protected, Publish, Queue, Sandbox, Server, Session,
+    Backend, CleanUp, Config, Egress, Evidence, Forge, ForgeKind, Gate, Limit, Local, Model,
+    ModelKind, Oci, Protected, Publish, Queue, Sandbox, Server, Session,
 };
 
 /// A key and what is wrong with it.
@@ -228,10 +228,33 @@ fn session(session: &Session) -> Checked {
     )
 }
 
+fn oci(oci: &Oci) -> Checked {
+    need(oci.engine.is_absolute(), "sandbox.oci.engine", "it must be an absolute path")?;
+    // Each is a word of the engine's command line.
+    let is_word = |text: &str| {
+        !text.is_empty()
+            && !text.starts_with('-')
+            && !text.contains(|letter: char| letter.is_whitespace() || letter.is_control())
+    };
+    need(
+        is_word(&oci.image),
+        "sandbox.oci.image",
+        "the backend `oci` needs the name of an image that the engine has, such as \"localhost/hyla:1\"",
+    )?;
+    need(
+        oci.runtime.as_deref().is_none_or(is_word),
+        "sandbox.oci.runtime",
+        "it must be the name or the path of a runtime, such as \"runsc\"",
+    )
+}
+
 fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
     need(sandbox.bwrap.is_absolute(), "sandbox.bwrap", "it must be an absolute path")?;
     need(sandbox.uid != 0, "sandbox.uid", "commands of an agent never run as root")?;
     need(sandbox.gid != 0, "sandbox.gid", "commands of an agent never run in the group of root")?;
+    if sandbox.backend == Backend::Oci {
+        oci(&sandbox.oci)?;
+    }
     for folder in &sandbox.read_only {
         readable(folder, data_dir)?;
     }

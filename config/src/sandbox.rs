@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub struct Sandbox {
     /// Which mechanism. `auto` means bubblewrap, or no agent at all.
     pub backend: Backend,
+    /// The engine of the backend `oci`; unused by the others.
+    pub oci: Oci,
     /// The bubblewrap binary: absolute, owned by root, not setuid, writable by root alone.
     pub bwrap: PathBuf,
     /// The uid that commands run as when the service runs as root. Ignored otherwise: commands then run as the service.
@@ -80,12 +82,33 @@ pub enum Backend {
     Auto,
     /// Bubblewrap.
     Bubblewrap,
+    /// A container engine: podman, or docker's command line.
+    Oci,
+}
+
+/// `[sandbox.oci]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Oci {
+    /// The engine's command line, podman's or docker's: absolute, owned by root, not setuid, writable by root alone.
+    pub engine: PathBuf,
+    /// The runtime that the engine starts containers with, by name or path; the engine's own choice if none.
+    pub runtime: Option<String>,
+    /// The image that commands see as the machine. It must be there already: nothing is ever pulled.
+    pub image: String,
+}
+
+impl Default for Oci {
+    fn default() -> Self {
+        Self { engine: PathBuf::from("/usr/bin/podman"), runtime: None, image: String::new() }
+    }
 }
 
 impl Default for Sandbox {
     fn default() -> Self {
         Self {
             backend: Backend::Auto,
+            oci: Oci::default(),
             bwrap: PathBuf::from("/usr/bin/bwrap"),
             uid: 64_023,
             gid: 64_023,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use secrecy::ExposeSecret;
 
-use crate::{Config, Credential, SecretRef, parse, parse_repo_file};
+use crate::{Backend, Config, Credential, SecretRef, parse, parse_repo_file};
 
 const FORGE: &str = "[forge.main]\nkind = \"gitea\"\nurl = \"https://git.example\"\ntoken = { env = \"T\" }\n\
      webhook_secrets = [{ env = \"W\" }]\nrepositories = [\"acme/app\"]\n";
@@ -69,6 +69,25 @@ fn a_file_that_cannot_be_read_is_told_with_what_to_do() {
     assert!(is_folder.contains("name the file in it with --config"), "{is_folder}");
     let secret = SecretRef::File(folder.path().join("token")).read().unwrap_err();
     assert!(secret.contains("make the file, as with `sudo install -m 600"), "{secret}");
+}
+
+#[test]
+fn the_words_of_a_container_engine_are_words() {
+    let own = "[sandbox]\nbackend = \"oci\"\noci = ";
+    for (text, key, reason) in [
+        ("{}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"--privileged\"}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"a b\"}", "`sandbox.oci.image`", "an image"),
+        ("{image = \"a\", engine = \"podman\"}", "`sandbox.oci.engine`", "absolute"),
+        ("{image = \"a\", runtime = \"-x\"}", "`sandbox.oci.runtime`", "a runtime"),
+        ("{image = \"a\", pull = true}", "`sandbox", "unknown field `pull`"),
+    ] {
+        let error = error(&format!("{own}{text}"));
+        assert!(error.contains(key) && error.contains(reason), "{text} gave {error:?}");
+    }
+    let text = format!("{own}{{image = \"localhost/a:1\", runtime = \"/usr/bin/runsc\"}}");
+    let sandbox = parse(Path::new("hyla.toml"), &text).unwrap().sandbox;
+    assert_eq!((sandbox.backend, sandbox.oci.engine), (Backend::Oci, "/usr/bin/podman".into()));
 }
 
 #[test]

@@ -35,7 +35,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let folder = tempfile::tempdir()?;
-        let options = Options { config: config::Sandbox::default(), helper: hyla_binary() };
+        let (config, helper) = (config::Sandbox::default(), hyla_binary());
+        let options = Options { config, helper, data: folder.path().join("data") };
         let owner = sandbox::workspace_owner(&options);
         bot::folder::open_way(folder.path(), owner)?;
         let sandbox = sandbox::build(options)?;

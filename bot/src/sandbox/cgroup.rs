@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-pub(super) use find::{Controller, Version};
+pub(super) use find::{Controller, Version, is_unit};
 pub(super) use folder::Error;
 pub(super) use settings::Limits;
 
@@ -243,6 +243,24 @@ pub(super) struct Counter {
 }
 
 impl Counter {
+    /// Counts processes killed because memory was used up, in the group that another process is in; none where the kernel
+    /// does not tell.
+    pub(super) fn killed_beside(process: i32) -> Option<Self> {
+        let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+        let groups = read(format!("/proc/{process}/cgroup"));
+        let found = find::hierarchies(&groups, &read("/proc/self/mountinfo".into()));
+        let counters = found.into_iter().filter(|hierarchy| match hierarchy.version {
+            Version::One => hierarchy.controllers.contains(&Controller::Memory),
+            Version::Two => true,
+        });
+        let mut counters = counters.map(|hierarchy| {
+            let (file, word) = Event::Killed.place(hierarchy.version);
+            Self { path: hierarchy.own.join(file), word, before: 0 }
+        });
+        let counter = counters.find(|counter| counter.path.exists())?;
+        Some(Self { before: counter.read(), ..counter })
+    }
+
     fn read(&self) -> u64 {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         settings::number(&text, self.word).unwrap_or(0)

@@ -12,10 +12,13 @@ pub mod child;
 mod doctor;
 pub mod forward;
 mod lifecycle;
+mod oci;
 mod seccomp;
 mod shown;
 mod spawner;
+mod trusted;
 mod usage;
+mod watch;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -153,7 +156,7 @@ pub enum SetupError {
     /// Starting one command failed.
     #[error("cannot start a sandboxed command: {reason}")]
     Start {
-        /// What bubblewrap or the kernel said.
+        /// What bubblewrap, the engine or the kernel said.
         reason: String,
         /// The underlying error, where there is one.
         #[source]
@@ -211,24 +214,27 @@ impl Report {
     }
 }
 
-/// How the bubblewrap backend is built. Converted from the configuration by the caller.
+/// How a backend is built. Converted from the configuration by the caller.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The settings of `[sandbox]`.
     pub config: config::Sandbox,
     /// The `hyla` binary, which starts bubblewrap through its hidden `sandbox-child` command.
     pub helper: PathBuf,
+    /// The data folder, which need not be there: a backend may keep something of its own in it.
+    pub data: PathBuf,
 }
 
-/// The sandbox that the configuration asks for. Both backends of this version are bubblewrap.
+/// The sandbox that the configuration asks for, and no other.
 ///
 /// # Errors
-/// The `bwrap` binary cannot be trusted, or is too old.
+/// The `bwrap` binary or the container engine is not there, cannot be trusted, or is too old.
 pub fn build(options: Options) -> Result<Arc<dyn Sandbox>, SetupError> {
     match options.config.backend {
         config::Backend::Auto | config::Backend::Bubblewrap => {
             Ok(Arc::new(bubblewrap::Bubblewrap::new(options)?))
         }
+        config::Backend::Oci => Ok(Arc::new(oci::Oci::new(options)?)),
     }
 }
 

@@ -1,16 +1,21 @@
-//! The system calls that no command of an agent may make, as a program for the kernel. Pure.
+//! The system calls that no command of an agent may make, as a program for the kernel, and as a profile for a container
+//! engine. Pure.
 //!
 //! It is the second wall behind the namespaces: what it denies is what has led out of them elsewhere. Everything that is
 //! not named is allowed, so that compilers and test runners work. Numbers and reasons: seccomp(2), and the arguments'
 //! layouts in each call's manual page.
+
+mod profile;
 
 use std::collections::BTreeMap;
 
 use nix::libc;
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
-    SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
+    SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
+
+pub(super) use profile::profile;
 
 /// x32 calls have this bit set; a filter for x86-64 would not see them.
 const X32: u32 = 0x4000_0000;
@@ -19,7 +24,6 @@ const BPF_JUMP_EQUAL: u16 = 0x15;
 const BPF_JUMP_AT_LEAST: u16 = 0x35;
 const BPF_RETURN: u16 = 0x06;
 const RETURN_ERRNO: u32 = 0x0005_0000;
-const FCHMODAT2: i64 = 452;
 const SET_UID: u64 = 0o4000;
 const SET_GID: u64 = 0o2000;
 /// O_TMPFILE without O_DIRECTORY, which it includes.
@@ -36,14 +40,53 @@ pub(super) enum Error {
     Compile(#[from] seccompiler::BackendError),
 }
 
+/// A system call, by its name and by its number on this processor.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    name: &'static str,
+    number: i64,
+}
+
+/// The calls of these names, as `libc` spells them.
+macro_rules! calls {
+    ($($name:ident),+ $(,)?) => {
+        [$(Call { name: stringify!($name), number: libc::$name }),+]
+    };
+}
+
+/// `libc` has no name for it yet.
+const FCHMODAT2: Call = Call { name: "SYS_fchmodat2", number: 452 };
+
+/// When a call is denied. The kernel looks at 32 bits of each of these arguments only.
+#[derive(Debug, Clone)]
+enum When {
+    /// All of these bits are set in this argument.
+    Has(u8, u64),
+    /// This argument is this.
+    Is(u8, u64),
+    /// This argument is none of these.
+    IsNone(u8, Vec<u64>),
+}
+
+/// A call, and when it is denied: where all of this holds, so always if there is nothing.
+#[derive(Debug, Clone)]
+struct Rule {
+    call: Call,
+    when: Vec<When>,
+}
+
 /// The program as bubblewrap reads it: an array of `struct sock_filter`.
 pub(super) fn program() -> Result<Vec<u8>, Error> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH)
-        .ok()
-        .filter(|arch| matches!(arch, TargetArch::x86_64 | TargetArch::aarch64))
-        .ok_or(Error::Processor(std::env::consts::ARCH))?;
+    let arch = processor()?;
     let errno = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, errno, arch)?;
+    let mut steps: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for rule in rules() {
+        let of_call = steps.entry(rule.call.number).or_default();
+        if !rule.when.is_empty() {
+            of_call.push(SeccompRule::new(conditions(&rule.when)?)?);
+        }
+    }
+    let filter = SeccompFilter::new(steps, SeccompAction::Allow, errno, arch)?;
     let compiled: Vec<sock_filter> = filter.try_into()?;
     let mut bytes = Vec::new();
     for step in prelude().iter().chain(&compiled) {
@@ -54,30 +97,53 @@ pub(super) fn program() -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+fn processor() -> Result<TargetArch, Error> {
+    TargetArch::try_from(std::env::consts::ARCH)
+        .ok()
+        .filter(|arch| matches!(arch, TargetArch::x86_64 | TargetArch::aarch64))
+        .ok_or(Error::Processor(std::env::consts::ARCH))
+}
+
+fn conditions(when: &[When]) -> Result<Vec<Condition>, Error> {
+    let mut conditions = Vec::new();
+    for condition in when {
+        let mut add = |argument, op, value| -> Result<(), Error> {
+            conditions.push(Condition::new(argument, Len::Dword, op, value)?);
+            Ok(())
+        };
+        match condition {
+            When::Has(argument, bits) => add(*argument, Op::MaskedEq(*bits), *bits)?,
+            When::Is(argument, value) => add(*argument, Op::Eq, *value)?,
+            When::IsNone(argument, values) => {
+                values.iter().try_for_each(|value| add(*argument, Op::Ne, *value))?;
+            }
+        }
+    }
+    Ok(conditions)
+}
+
 /// Calls whose arguments a filter cannot see: the flags of clone3 and the mode of openat2 lie behind pointers. Libraries
 /// fall back to the older calls when the kernel seems not to know these.
+const UNSEEN: [Call; 2] = calls![SYS_clone3, SYS_openat2];
+
 fn prelude() -> Vec<sock_filter> {
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let [clone3, openat2] = UNSEEN.map(|call| u32::try_from(call.number).unwrap_or(u32::MAX));
     vec![
         step(BPF_LOAD_NR, 0, 0, 0),
         step(BPF_JUMP_AT_LEAST, 2, 0, X32),
-        step(BPF_JUMP_EQUAL, 1, 0, number(libc::SYS_clone3)),
-        step(BPF_JUMP_EQUAL, 0, 1, number(libc::SYS_openat2)),
+        step(BPF_JUMP_EQUAL, 1, 0, clone3),
+        step(BPF_JUMP_EQUAL, 0, 1, openat2),
         step(BPF_RETURN, 0, 0, RETURN_ERRNO | libc::ENOSYS.unsigned_abs()),
     ]
 }
 
-fn rules() -> Result<BTreeMap<i64, Vec<Rule>>, Error> {
-    let mut rules: BTreeMap<i64, Vec<Rule>> =
-        denied().iter().map(|&call| (call, Vec::new())).collect();
-    let has = |argument, bits| Condition::new(argument, Len::Dword, Op::MaskedEq(bits), bits);
-    let is = |argument, value| Condition::new(argument, Len::Dword, Op::Eq, value);
-    let is_not = |argument, value| Condition::new(argument, Len::Dword, Op::Ne, value);
-    let mut deny = |call: i64, conditions: Vec<Condition>| -> Result<(), Error> {
-        rules.entry(call).or_default().push(Rule::new(conditions)?);
-        Ok(())
-    };
+fn rules() -> Vec<Rule> {
+    let [clone, ioctl, socket, socketpair] =
+        calls![SYS_clone, SYS_ioctl, SYS_socket, SYS_socketpair];
+    let mut rules: Vec<Rule> =
+        denied().into_iter().map(|call| Rule { call, when: Vec::new() }).collect();
+    let mut deny = |call: Call, when: Vec<When>| rules.push(Rule { call, when });
     for namespace in [
         libc::CLONE_NEWNS,
         libc::CLONE_NEWCGROUP,
@@ -87,120 +153,114 @@ fn rules() -> Result<BTreeMap<i64, Vec<Rule>>, Error> {
         libc::CLONE_NEWPID,
         libc::CLONE_NEWNET,
     ] {
-        deny(libc::SYS_clone, vec![has(0, u64::from(namespace.unsigned_abs()))?])?;
+        deny(clone, vec![When::Has(0, u64::from(namespace.unsigned_abs()))]);
     }
-    // Typing into the terminal of whoever started the service. The kernel looks at 32 bits of the request only.
+    // Typing into the terminal of whoever started the service.
     for request in [0x5412, 0x541c] {
-        deny(libc::SYS_ioctl, vec![is(1, request)?])?;
+        deny(ioctl, vec![When::Is(1, request)]);
     }
     let family = |family: libc::c_int| u64::from(family.unsigned_abs());
     let (unix, inet) = (family(libc::AF_UNIX), family(libc::AF_INET));
     let (inet6, netlink) = (family(libc::AF_INET6), family(libc::AF_NETLINK));
-    let others = [unix, inet, inet6, netlink].map(|family| is_not(0, family));
-    deny(libc::SYS_socket, others.into_iter().collect::<Result<_, _>>()?)?;
-    deny(libc::SYS_socket, vec![is(0, netlink)?, is_not(2, 0)?])?;
-    deny(libc::SYS_socketpair, vec![is_not(0, unix)?])?;
+    deny(socket, vec![When::IsNone(0, vec![unix, inet, inet6, netlink])]);
+    deny(socket, vec![When::Is(0, netlink), When::IsNone(2, vec![0])]);
+    deny(socketpair, vec![When::IsNone(0, vec![unix])]);
     // A set-id file in the workspace would be one on the host.
     for bit in [SET_UID, SET_GID] {
         for (call, mode) in mode_calls() {
-            deny(call, vec![has(mode, bit)?])?;
+            deny(call, vec![When::Has(mode, bit)]);
         }
         for (call, flags, mode) in open_calls() {
             for creates in [u64::from(libc::O_CREAT.unsigned_abs()), TMPFILE] {
-                deny(call, vec![has(flags, creates)?, has(mode, bit)?])?;
+                deny(call, vec![When::Has(flags, creates), When::Has(mode, bit)]);
             }
         }
     }
-    Ok(rules)
+    rules
 }
 
 /// Calls that set a mode, and which argument it is.
-fn mode_calls() -> Vec<(i64, u8)> {
-    let mut calls = vec![
-        (libc::SYS_fchmod, 1),
-        (libc::SYS_fchmodat, 2),
-        (FCHMODAT2, 2),
-        (libc::SYS_mkdirat, 2),
-        (libc::SYS_mknodat, 2),
-    ];
+fn mode_calls() -> Vec<(Call, u8)> {
+    let [fchmod] = calls![SYS_fchmod];
+    let at = calls![SYS_fchmodat, SYS_mkdirat, SYS_mknodat];
     #[cfg(target_arch = "x86_64")]
-    calls.extend([
-        (libc::SYS_chmod, 1),
-        (libc::SYS_mkdir, 1),
-        (libc::SYS_mknod, 1),
-        (libc::SYS_creat, 1),
-    ]);
-    calls
+    let of_path = calls![SYS_chmod, SYS_mkdir, SYS_mknod, SYS_creat].to_vec();
+    #[cfg(not(target_arch = "x86_64"))]
+    let of_path = Vec::new();
+    let first = [fchmod].into_iter().chain(of_path).map(|call| (call, 1));
+    first.chain(at.into_iter().chain([FCHMODAT2]).map(|call| (call, 2))).collect()
 }
 
 /// Calls that open: flags and mode. The mode counts only where something is made.
-fn open_calls() -> Vec<(i64, u8, u8)> {
-    let mut calls = vec![(libc::SYS_openat, 2, 3)];
+fn open_calls() -> Vec<(Call, u8, u8)> {
+    let [openat] = calls![SYS_openat];
+    let mut calls = vec![(openat, 2, 3)];
     #[cfg(target_arch = "x86_64")]
-    calls.push((libc::SYS_open, 1, 2));
+    calls.extend(calls![SYS_open].map(|call| (call, 1, 2)));
     calls
 }
 
-fn denied() -> Vec<i64> {
-    let mut calls = vec![
+fn denied() -> Vec<Call> {
+    let mut calls = calls![
         // Namespaces and mounts.
-        libc::SYS_unshare,
-        libc::SYS_setns,
-        libc::SYS_mount,
-        libc::SYS_umount2,
-        libc::SYS_pivot_root,
-        libc::SYS_chroot,
-        libc::SYS_move_mount,
-        libc::SYS_open_tree,
-        libc::SYS_fsopen,
-        libc::SYS_fsconfig,
-        libc::SYS_fsmount,
-        libc::SYS_fspick,
-        libc::SYS_mount_setattr,
+        SYS_unshare,
+        SYS_setns,
+        SYS_mount,
+        SYS_umount2,
+        SYS_pivot_root,
+        SYS_chroot,
+        SYS_move_mount,
+        SYS_open_tree,
+        SYS_fsopen,
+        SYS_fsconfig,
+        SYS_fsmount,
+        SYS_fspick,
+        SYS_mount_setattr,
         // Keys, programs in the kernel, rings that no filter sees.
-        libc::SYS_keyctl,
-        libc::SYS_add_key,
-        libc::SYS_request_key,
-        libc::SYS_bpf,
-        libc::SYS_perf_event_open,
-        libc::SYS_userfaultfd,
-        libc::SYS_io_uring_setup,
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
+        SYS_keyctl,
+        SYS_add_key,
+        SYS_request_key,
+        SYS_bpf,
+        SYS_perf_event_open,
+        SYS_userfaultfd,
+        SYS_io_uring_setup,
+        SYS_io_uring_enter,
+        SYS_io_uring_register,
         // Other processes.
-        libc::SYS_ptrace,
-        libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
-        libc::SYS_kcmp,
+        SYS_ptrace,
+        SYS_process_vm_readv,
+        SYS_process_vm_writev,
+        SYS_kcmp,
         // Files by number, and watching a whole file system.
-        libc::SYS_open_by_handle_at,
-        libc::SYS_name_to_handle_at,
-        libc::SYS_fanotify_init,
+        SYS_open_by_handle_at,
+        SYS_name_to_handle_at,
+        SYS_fanotify_init,
         // The machine.
-        libc::SYS_kexec_load,
-        libc::SYS_init_module,
-        libc::SYS_finit_module,
-        libc::SYS_delete_module,
-        libc::SYS_quotactl,
-        libc::SYS_swapon,
-        libc::SYS_swapoff,
-        libc::SYS_reboot,
-        libc::SYS_clock_settime,
-        libc::SYS_settimeofday,
-        libc::SYS_adjtimex,
-        libc::SYS_clock_adjtime,
-        libc::SYS_syslog,
-        libc::SYS_acct,
-        libc::SYS_vhangup,
+        SYS_kexec_load,
+        SYS_init_module,
+        SYS_finit_module,
+        SYS_delete_module,
+        SYS_quotactl,
+        SYS_swapon,
+        SYS_swapoff,
+        SYS_reboot,
+        SYS_clock_settime,
+        SYS_settimeofday,
+        SYS_adjtimex,
+        SYS_clock_adjtime,
+        SYS_syslog,
+        SYS_acct,
+        SYS_vhangup,
         // Memory placement.
-        libc::SYS_mbind,
-        libc::SYS_migrate_pages,
-        libc::SYS_move_pages,
-        libc::SYS_set_mempolicy,
-    ];
-    calls.push(libc::SYS_kexec_file_load);
+        SYS_mbind,
+        SYS_migrate_pages,
+        SYS_move_pages,
+        SYS_set_mempolicy,
+        SYS_kexec_file_load,
+    ]
+    .to_vec();
     #[cfg(target_arch = "x86_64")]
-    calls.extend([libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt]);
+    calls.extend(calls![SYS_iopl, SYS_ioperm, SYS_modify_ldt]);
     calls
 }
 

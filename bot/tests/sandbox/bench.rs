@@ -28,7 +28,11 @@ pub(crate) struct Bench {
 pub(crate) fn options(change: impl FnOnce(&mut config::Sandbox)) -> Options {
     let mut config = config::Sandbox::default();
     change(&mut config);
-    Options { config, helper: env!("CARGO_BIN_EXE_hyla").into() }
+    Options {
+        config,
+        helper: env!("CARGO_BIN_EXE_hyla").into(),
+        data: env!("CARGO_TARGET_TMPDIR").into(),
+    }
 }
 
 pub(crate) fn bench(options: Options) -> Bench {
@@ -256,7 +260,7 @@ pub(crate) fn lives(words: &str) -> bool {
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
         tokio::task::yield_now().await;
     }
 }

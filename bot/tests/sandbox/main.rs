@@ -27,6 +27,8 @@
 //! | T40 | the way out of a setup command | `egress::tests`; `downloads` in `tests/e2e` |
 //! | T41 | words that become options | `sandbox::arguments::tests` |
 //! | T42 | what must still work | `running` |
+//!
+//! The same is asked of containers, with real podman, in `oci`: T1, T2, T8, T9, T12, T21, T24, T25, T29 to T31 and the probe.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "a test says what it leaves out")]
@@ -36,6 +38,7 @@ mod file_tools;
 mod files;
 mod lifecycle;
 mod network;
+mod oci;
 mod own_process;
 mod privileges;
 mod running;

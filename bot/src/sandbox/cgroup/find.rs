@@ -103,7 +103,7 @@ fn unescaped(field: &str) -> String {
 
 /// Whether systemd started this process as the one of a system service: then its unit says what it is handed.
 /// `parent` is the parent's number.
-pub(super) fn is_unit(groups: &str, parent: u32) -> bool {
+pub(in crate::sandbox) fn is_unit(groups: &str, parent: u32) -> bool {
     let is_service = |line: &str| {
         let path = line.splitn(3, ':').nth(2).unwrap_or_default();
         let path = path.strip_suffix("/supervisor").unwrap_or(path);

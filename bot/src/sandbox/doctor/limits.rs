@@ -10,8 +10,9 @@ use super::{Canaries, PATIENCE, Said, command};
 /// The sentence that hands the service its groups.
 pub(in crate::sandbox) const DELEGATE: &str = "with cgroup v2, hand the service its control group: `Delegate=yes` in its systemd unit, and for other commands as the README says; to do without, set `sandbox.require`";
 /// Memory of the command that takes twice as much; far more than a shell needs.
-const FEW_BYTES: u64 = 64 << 20;
-const GREEDY: &str = "head -c 134217728 /dev/zero | tail >/dev/null";
+pub(in crate::sandbox) const FEW_BYTES: u64 = 64 << 20;
+/// A command that takes more than that.
+pub(in crate::sandbox) const GREEDY: &str = "head -c 134217728 /dev/zero | tail >/dev/null";
 /// Processes of the command that starts twice as many; more than the sandbox itself needs.
 const FEW_PROCESSES: u64 = 16;
 const BREEDER: &str = "for n in {1..32}; do sleep 60 & done; wait";
@@ -114,6 +115,11 @@ pub(super) fn judge(
         temporary(said, settings, groups),
     ];
     report.checks.extend(checks);
+    by_service(report, settings);
+}
+
+/// The limits that the service keeps itself, whatever runs the commands.
+pub(in crate::sandbox) fn by_service(report: &mut Report, settings: &config::Sandbox) {
     report.add(
         "workspace-limit",
         true,
@@ -279,7 +285,8 @@ fn temporary(said: &Said, settings: &config::Sandbox, groups: &Groups) -> Check 
     Check { name: "temporary-limit", verdict, detail }
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes, for people.
+pub(in crate::sandbox) fn size(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 && bytes % (1 << 30) == 0 => format!("{} GiB", bytes >> 30),
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
