@@ -13,8 +13,8 @@ use crate::workspace::MOUNT;
 
 /// The sandbox's own user, as it sees itself.
 const USER: &str = "agent";
-const UID: &str = "1000";
-const HOME: &str = "/home/agent";
+pub(super) const UID: u32 = 1000;
+pub(super) const HOME: &str = "/home/agent";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where a script lies that is too long for an argument.
 const SCRIPT_FILE: &str = "/etc/hyla-command";
@@ -23,19 +23,24 @@ const ARGUMENT_BYTES: usize = 100 << 10;
 
 /// Small files that exist only inside: path and content.
 pub(super) fn files(command: &Command) -> Vec<(&'static str, String)> {
-    let passwd =
-        format!("root:x:0:0:root:/:/bin/false\n{USER}:x:{UID}:{UID}:{USER}:{HOME}:/bin/bash\n");
-    let mut files = vec![
-        ("/etc/passwd", passwd),
-        ("/etc/group", format!("root:x:0:\n{USER}:x:{UID}:\n")),
-        ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n".into()),
-        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
-        ("/etc/resolv.conf", String::new()),
-    ];
+    let mut files = small_files((UID, UID));
     if is_long(command) {
         files.push((SCRIPT_FILE, command.script.clone()));
     }
     files
+}
+
+/// What programs look up of the user of these numbers and of the network, path and content.
+pub(super) fn small_files((uid, gid): (u32, u32)) -> Vec<(&'static str, String)> {
+    let passwd =
+        format!("root:x:0:0:root:/:/bin/false\n{USER}:x:{uid}:{gid}:{USER}:{HOME}:/bin/bash\n");
+    vec![
+        ("/etc/passwd", passwd),
+        ("/etc/group", format!("root:x:0:\n{USER}:x:{gid}:\n")),
+        ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n".into()),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
+        ("/etc/resolv.conf", String::new()),
+    ]
 }
 
 /// The first byte of the error stream: the sandbox is complete, and the command waits for a line on its standard input.
@@ -85,7 +90,8 @@ pub(super) fn options(
         "--new-session",
         "--die-with-parent",
     ]);
-    list.add(&["--uid", UID, "--gid", UID, "--hostname", "sandbox", "--clearenv"]);
+    let uid = UID.to_string();
+    list.add(&["--uid", &uid, "--gid", &uid, "--hostname", "sandbox", "--clearenv"]);
     let mut variables = variables(settings);
     if command.extras.proxy.is_some() {
         variables.extend(forward::variables());

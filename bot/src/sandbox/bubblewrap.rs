@@ -2,41 +2,32 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use std::time::{Duration, Instant};
-
-use async_trait::async_trait;
-use rustix::fs::MemfdFlags;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
+use std::time::Instant;
 
 use super::capture::Capture;
-use super::cgroup::{self, Controller, Counter, Group, Groups};
+use super::cgroup::{self, Controller, Group, Groups};
 use super::child::{FIRST_FILE, Limits, Orders};
+use super::doctor::Anyway;
 use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
+use super::streams::{memory, read, read_gated};
+use super::watch::{drained, start};
 use super::{
-    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, Stream, arguments,
-    doctor, seccomp, shown, usage,
+    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
+    seccomp, shown, watch,
 };
-use crate::workspace::{Workspace, let_owner_in};
+use crate::workspace::Workspace;
+use async_trait::async_trait;
 
-/// How often the workspace's size is looked at, at most.
-const LOOK: Duration = Duration::from_millis(500);
-/// How often the space that is left to everybody is looked at, and whether memory was used up: a fast disk takes some
-/// hundred megabytes meanwhile.
-const QUICK_LOOK: Duration = Duration::from_millis(100);
 /// The user's limit of processes, in commands, where a control group counts those of each command: as many as there may be
 /// workers (`queue.workers`), so that no command takes what another one may have.
 const COMMANDS: u64 = 64;
-/// How long the streams may take to end once every process is dead.
-const DRAIN: Duration = Duration::from_secs(2);
-
 /// Runs each command in a bubblewrap of its own.
 pub(super) struct Bubblewrap {
     options: Options,
@@ -211,59 +202,12 @@ impl Bubblewrap {
     pub(super) fn groups(&self) -> &Groups {
         &self.groups
     }
-
-    /// Ready when little is left of the file system.
-    async fn full(&self, workspace: &Workspace) -> io::Result<()> {
-        let free_bytes = self.options.config.free_bytes;
-        loop {
-            tokio::time::sleep(QUICK_LOOK).await;
-            let folder = workspace.dir().try_clone_to_owned()?;
-            let looked = tokio::task::spawn_blocking(move || usage::is_full(&folder, free_bytes));
-            if looked.await.map_err(io::Error::other)?? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Ready when the workspace has grown too large.
-    async fn overfull(&self, workspace: &Workspace) -> io::Result<()> {
-        let config::Sandbox { workspace_bytes, workspace_files, .. } = self.options.config;
-        let mut rest = LOOK;
-        loop {
-            tokio::time::sleep(rest).await;
-            let begun = Instant::now();
-            for place in places(workspace) {
-                let folder = place.dir().try_clone_to_owned()?;
-                let look = move || usage::is_over(&folder, workspace_bytes, workspace_files);
-                if tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?? {
-                    return Ok(());
-                }
-            }
-            // Looking takes at most a tenth of the time.
-            rest = LOOK.max(begun.elapsed() * 10);
-        }
-    }
 }
 
 impl Bubblewrap {
     /// Why no command may run, if a limit that is required is not enforced.
     fn refusal(&self) -> Option<SetupError> {
-        let (limit, reason) =
-            doctor::unmet(&self.groups, &self.options.config).into_iter().next()?;
-        Some(SetupError::Unusable {
-            reason: format!("`{limit}` of one command is not limited: {reason}"),
-            remedy: doctor::DELEGATE.into(),
-        })
-    }
-
-    /// Runs one command, whatever is required: to show what is missing.
-    pub(super) async fn run_anyway(
-        &self,
-        workspace: &Workspace,
-        command: &Command,
-    ) -> Result<Finished, SetupError> {
-        let group = self.groups.take().map_err(no_group)?;
-        self.run_in(workspace, command, group).await
+        doctor::refusal(&self.groups, &self.options.config)
     }
 
     /// A control group with limits of its own.
@@ -278,36 +222,24 @@ impl Bubblewrap {
         command: &Command,
         group: Group,
     ) -> Result<Finished, SetupError> {
-        if command.script.contains('\0') {
-            let head = b"bash: the command holds a NUL byte\n".to_vec();
-            let stderr = Stream { head, ..Stream::default() };
-            return Ok(Finished {
-                end: End::Exited(126),
-                stdout: Stream::default(),
-                stderr,
-                elapsed: Duration::ZERO,
-            });
+        if let Some(refused) = watch::refused(command) {
+            return Ok(refused);
         }
         if !self.is_sure() {
             return Err(SetupError::Unsure);
         }
-        // An earlier command may have closed the folder that this one starts in.
-        for own in places(workspace) {
-            let_owner_in(own.dir())
-                .map_err(|errno| start("its workspace cannot be opened")(errno.into()))?;
-        }
+        watch::let_in(workspace)?;
         let begun = Instant::now();
         let killed = group.killed();
         let (mut running, [stdout, stderr], gate) = self.start(workspace, command, group).await?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
-        let stdout = tokio::spawn(read(stdout, None, capture()));
-        let stderr = tokio::spawn(read(stderr, Some(gate), capture()));
+        let stdout = tokio::spawn(read(stdout, capture()));
+        let stderr = tokio::spawn(read_gated(stderr, gate, capture()));
         let ended = tokio::select! {
             gone = running.gone() => gone.map(|()| None),
             () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
-            full = self.overfull(workspace) => full.map(|()| Some(End::DiskFull)),
-            full = self.full(workspace) => full.map(|()| Some(End::DiskFull)),
-            () = out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
+            full = watch::disk(workspace, &self.options.config) => full.map(|()| Some(End::DiskFull)),
+            () = watch::out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
         };
         let elapsed = begun.elapsed();
         let gone = running
@@ -315,7 +247,8 @@ impl Bubblewrap {
             .await
             .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
         let ended = ended.map_err(start("it cannot be watched"))?;
-        let [stdout, stderr] = [self.drained(stdout).await?, self.drained(stderr).await?];
+        let [stdout, stderr] =
+            [drained(stdout, &self.dying).await?, drained(stderr, &self.dying).await?];
         let end = match (ended, gone.exit_code) {
             (Some(end), _) => end,
             // Bubblewrap itself may be among the killed, and then there is no exit code.
@@ -334,21 +267,17 @@ impl Bubblewrap {
         };
         Ok(Finished { end, stdout, stderr, elapsed })
     }
+}
 
-    /// What a stream held. Every process that could write to it is dead.
-    async fn drained(
+#[async_trait]
+impl Anyway for Bubblewrap {
+    async fn run_anyway(
         &self,
-        reader: tokio::task::JoinHandle<io::Result<Stream>>,
-    ) -> Result<Stream, SetupError> {
-        match tokio::time::timeout(DRAIN, reader).await {
-            Ok(Ok(stream)) => stream.map_err(start("its output cannot be read")),
-            Ok(Err(error)) => Err(start("its output cannot be read")(io::Error::other(error))),
-            Err(_) => {
-                let reason = "its output is still open";
-                self.dying.note_unproven(&io::Error::other(reason));
-                Err(SetupError::StillAlive { reason: reason.into() })
-            }
-        }
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<Finished, SetupError> {
+        let group = self.groups.take().map_err(no_group)?;
+        self.run_in(workspace, command, group).await
     }
 }
 
@@ -414,58 +343,6 @@ fn trusted(bwrap: &Path) -> Result<PathBuf, SetupError> {
         );
     }
     Ok(real)
-}
-
-/// The folders of the host that a command may write.
-fn places(workspace: &Workspace) -> impl Iterator<Item = &Workspace> {
-    [Some(workspace), workspace.home()].into_iter().flatten()
-}
-
-/// A file that is nowhere but in memory, to be read from its start.
-fn memory(content: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(rustix::fs::memfd_create("hyla", MemfdFlags::CLOEXEC)?);
-    file.write_all(content)?;
-    file.rewind()?;
-    Ok(file.into())
-}
-
-/// Reads a stream to its end. The first byte of one with a gate may say that the sandbox is complete: then the command is
-/// let begin, and the byte is none of its own.
-async fn read(
-    stream: io::PipeReader,
-    mut gate: Option<io::PipeWriter>,
-    mut capture: Capture,
-) -> io::Result<Stream> {
-    let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let n = stream.read(&mut bytes).await?;
-        let mut read = &bytes[..n];
-        if read.is_empty() {
-            return Ok(capture.finish());
-        }
-        if let Some(mut gate) = gate.take()
-            && read[0] == arguments::READY
-        {
-            read = &read[1..];
-            // Whoever has died meanwhile does not read it.
-            let _ = gate.write_all(b"\n");
-        }
-        capture.take(read);
-    }
-}
-
-fn start(reason: &'static str) -> impl Fn(io::Error) -> SetupError {
-    move |source| SetupError::Start { reason: reason.into(), source: Some(source) }
-}
-
-/// Ready when a process of a command was killed because the command's memory was used up. The kernel may kill one and leave
-/// the others; half a command is of no use.
-async fn out_of_memory(killed: Option<Counter>) {
-    let Some(killed) = killed else { return std::future::pending().await };
-    while !killed.has_grown() {
-        tokio::time::sleep(QUICK_LOOK).await;
-    }
 }
 
 fn no_group(error: cgroup::Error) -> SetupError {

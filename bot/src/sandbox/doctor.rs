@@ -13,7 +13,9 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(super) use limits::{DELEGATE, unmet};
+use async_trait::async_trait;
+
+pub(super) use limits::{by_service, refusal, size, unmet};
 
 use super::bubblewrap::Bubblewrap;
 use super::{
@@ -24,7 +26,7 @@ use crate::clock::shown;
 use crate::workspace::{Owner, Workspace};
 
 /// How long the canaries may take; they need a fraction of a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit that a sleeper must be ended at.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -36,6 +38,7 @@ while read -r key value rest; do
   case $key in Uid:) say uid "$value";; CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:) say "${key%:}" "$value";; esac
 done </proc/self/status
 say names "$(compgen -e | sort | tr '\n' ' ')"
+say init_names "$(tr '\0' '\n' </proc/1/environ | sed 's/=.*//' | tr '\n' ' ')"
 say init_bytes "$(tr -d '\0' </proc/1/environ | wc -c)"
 say devices "$(sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/net/dev | tr '\n' ' ')"
 say processes "$(ls -d /proc/[0-9]* | wc -l)"
@@ -45,7 +48,7 @@ for path in / /usr /etc /dev /proc/sys/kernel/hostname /run /var; do
   can "write:$path" "echo x >'$path/hyla-canary' || echo x >'$path'"
 done
 can own_write 'echo x >/workspace/canary && echo x >/tmp/canary && echo x >/home/agent/canary'
-for path in CANARIES /etc/shadow /root /var /run /sys /boot; do can "see:$path" "test -e '$path'"; done
+for path in CANARIES; do can "see:$path" "test -e '$path'"; done
 can mount 'mount -t tmpfs none /tmp'
 can remount 'mount -o remount,bind,rw /usr'
 can namespace 'unshare -U true'
@@ -54,7 +57,7 @@ can ring 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
 say oom_score "$(cat /proc/self/oom_score_adj)"
 size() { say "$1" "$(($(stat -f -c '%b * %S' "$2")))"; }
-size tmp_bytes /tmp; size home_bytes /home; size shm_bytes /dev/shm
+size tmp_bytes /tmp; size home_bytes "$HOME"; size shm_bytes /dev/shm
 # Bubblewrap's own process takes the filter a moment after it has started the command.
 for n in $(seq 40); do
   while read -r key value rest; do case $key in Seccomp:) init=$value;; esac; done </proc/1/status
@@ -65,58 +68,102 @@ say init_seccomp "$init"
 exit 7
 "#;
 
+/// What no command sees of the machine, besides the canaries.
+const HIDDEN: &str = "/etc/shadow /root /var /run /sys /boot";
+
+/// A backend that can also run a command although a limit is missing that is required: to show what is.
+#[async_trait]
+pub(super) trait Anyway: Send + Sync {
+    /// Runs one command, whatever is required.
+    async fn run_anyway(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<Finished, SetupError>;
+}
+
+/// What a backend promises where not all promise the same.
+pub(super) struct Expected<'a> {
+    pub(super) settings: &'a config::Sandbox,
+    /// The number of a command's user, as it sees itself.
+    pub(super) uid: u32,
+    /// Processes of the user, at most.
+    pub(super) processes: u64,
+    /// The variables that the first process may have; none where an image says which.
+    pub(super) init_names: Option<&'a [&'a str]>,
+}
+
 /// What the canaries are on the host's side.
-struct Canaries {
+pub(super) struct Canaries {
     _folder: tempfile::TempDir,
-    workspace: Workspace,
-    secret: PathBuf,
-    listener: TcpListener,
+    pub(super) workspace: Workspace,
+    pub(super) secret: PathBuf,
+    pub(super) listener: TcpListener,
     _socket: UnixListener,
     socket_name: String,
 }
 
 pub(super) async fn probe(sandbox: &Bubblewrap, version: &str, options: &Options) -> Report {
     let mut report = Report { backend: version.to_owned(), checks: Vec::new() };
-    let canaries = match Canaries::make(workspace_owner(options)) {
-        Ok(canaries) => canaries,
-        Err(error) => {
-            report.add(
-                "canaries",
-                false,
-                format!("cannot make canaries: {error}; check the folder for temporary files"),
-            );
-            return report;
-        }
+    let Some(canaries) = Canaries::for_report(&mut report, workspace_owner(options)) else {
+        return report;
     };
-    let said = match sandbox.run_anyway(&canaries.workspace, &canaries.command()).await {
-        Ok(finished) => {
-            judge(&mut report, &finished, &canaries, options, sandbox.processes_of_user())
-        }
+    let expected = Expected {
+        settings: &options.config,
+        uid: arguments::UID,
+        processes: sandbox.processes_of_user(),
+        init_names: Some(&[]),
+    };
+    let said = match sandbox.run_anyway(&canaries.workspace, &canaries.command(HIDDEN)).await {
+        Ok(finished) => judge(&mut report, &finished, &canaries, &expected),
         Err(error) => {
-            let detail = match &error {
-                SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
-                SetupError::Start { source: None, .. }
-                | SetupError::Unusable { .. }
-                | SetupError::StillAlive { .. }
-                | SetupError::Unsure => error.to_string(),
-            };
-            report.add("starts", false, detail);
+            report.add("starts", false, told(&error));
             return report;
         }
     };
     let tried = limits::tried(sandbox, &canaries, options);
-    let (tried, ()) = tokio::join!(tried, sleepers(&mut report, sandbox, &canaries));
+    let by = match sandbox.groups().ends_whole() {
+        true => "cgroup.kill and the end of the sandbox's first process",
+        false => "the end of the sandbox's first process",
+    };
+    let (tried, ()) = tokio::join!(tried, sleepers(&mut report, by, sandbox, &canaries));
     limits::judge(&mut report, sandbox, &said, tried, &options.config);
+    finish(&mut report, sandbox, canaries).await;
+    report
+}
+
+/// Whether all that ran is dead, and the workspace removed.
+pub(super) async fn finish(report: &mut Report, sandbox: &dyn Sandbox, canaries: Canaries) {
     let quiet = sandbox.quiet().await;
     let seen = quiet.as_ref().map_or_else(SetupError::to_string, |()| "all are dead".into());
     report.add("proves-deaths", quiet.is_ok(), seen);
     if let Err(error) = canaries.workspace.remove() {
         report.add("clean-up", false, format!("the probe's workspace cannot be removed: {error}"));
     }
-    report
+}
+
+/// An error with its cause.
+pub(super) fn told(error: &SetupError) -> String {
+    match error {
+        SetupError::Start { source: Some(source), .. } => format!("{error}: {source}"),
+        SetupError::Start { source: None, .. }
+        | SetupError::Unusable { .. }
+        | SetupError::StillAlive { .. }
+        | SetupError::Unsure => error.to_string(),
+    }
 }
 
 impl Canaries {
+    /// Makes them; none if that fails, and then the report says so.
+    pub(super) fn for_report(report: &mut Report, owner: Owner) -> Option<Self> {
+        let no = |error: io::Error| {
+            let seen =
+                format!("cannot make canaries: {error}; check the folder for temporary files");
+            report.add("canaries", false, seen);
+        };
+        Self::make(owner).map_err(no).ok()
+    }
+
     fn make(owner: Owner) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -135,9 +182,11 @@ impl Canaries {
         })
     }
 
-    fn command(&self) -> Command {
+    /// The command that tries every property. `hidden` are paths that it must not see, besides the canaries.
+    pub(super) fn command(&self, hidden: &str) -> Command {
         let port = self.listener.local_addr().map_or(0, |address| address.port());
-        let canaries = format!("{} {}", self.secret.display(), self.workspace.root().display());
+        let canaries =
+            format!("{} {} {hidden}", self.secret.display(), self.workspace.root().display());
         let script = SCRIPT
             .replace("PORT", &port.to_string())
             .replace("CANARIES", &canaries)
@@ -146,19 +195,25 @@ impl Canaries {
     }
 }
 
-fn command(script: String, timeout: Duration) -> Command {
+pub(super) fn command(script: String, timeout: Duration) -> Command {
     Command { script, timeout, head_bytes: 64 << 10, ..Command::default() }
 }
 
 /// What the script said.
-struct Said(BTreeMap<String, String>);
+pub(super) struct Said(BTreeMap<String, String>);
 
 impl Said {
-    fn is(&self, name: &str, value: &str) -> bool {
+    pub(super) fn of(finished: &Finished) -> Self {
+        let text = String::from_utf8_lossy(&finished.stdout.head).into_owned();
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        Self(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    pub(super) fn is(&self, name: &str, value: &str) -> bool {
         self.0.get(name).is_some_and(|said| said.trim() == value)
     }
 
-    fn shown(&self, names: &[&str]) -> String {
+    pub(super) fn shown(&self, names: &[&str]) -> String {
         let shown = names.iter().map(|name| {
             let said = self.0.get(*name).map_or("nothing", String::as_str);
             format!("{name} {}", said.trim())
@@ -167,13 +222,13 @@ impl Said {
     }
 
     /// The names that begin so, of all that were answered with yes.
-    fn reached(&self, prefix: &str) -> Vec<&str> {
+    pub(super) fn reached(&self, prefix: &str) -> Vec<&str> {
         let yes =
             self.0.iter().filter(|(name, said)| name.starts_with(prefix) && said.trim() == "yes");
         yes.map(|(name, _)| &name[prefix.len()..]).collect()
     }
 
-    fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.trim().parse().ok()
     }
 
@@ -183,16 +238,14 @@ impl Said {
     }
 }
 
-fn judge(
+/// One line for each property that needs no second command. Returns what the command said.
+pub(super) fn judge(
     report: &mut Report,
     finished: &Finished,
     canaries: &Canaries,
-    options: &Options,
-    processes: u64,
+    expected: &Expected<'_>,
 ) -> Said {
-    let text = String::from_utf8_lossy(&finished.stdout.head).into_owned();
-    let lines = text.lines().filter_map(|line| line.split_once('='));
-    let said = Said(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+    let said = Said::of(finished);
     let has_ended = finished.end == End::Exited(7) && finished.elapsed < PATIENCE / 2;
     report.add(
         "starts",
@@ -207,18 +260,18 @@ fn judge(
         },
     );
 
-    judge_identity(report, &said, canaries);
-    judge_environment(report, &said, options);
+    judge_identity(report, &said, canaries, expected);
+    judge_environment(report, &said, expected);
     judge_sight(report, &said);
-    judge_limits(report, &said, &options.config, processes);
+    judge_limits(report, &said, expected);
     said
 }
 
 /// Who a command is, and what it may do to the kernel.
-fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries) {
+fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries, expected: &Expected<'_>) {
     let powers = ["CapEff", "CapPrm", "CapBnd"];
-    let is_powerless =
-        powers.iter().all(|name| said.is(name, "0000000000000000")) && said.is("uid", "1000");
+    let is_powerless = powers.iter().all(|name| said.is(name, "0000000000000000"))
+        && said.is("uid", &expected.uid.to_string());
     report.add(
         "no-privileges",
         is_powerless && said.is("NoNewPrivs", "1"),
@@ -226,16 +279,16 @@ fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries) {
     );
     let owner =
         std::fs::metadata(canaries.workspace.root().join("canary")).map(|metadata| metadata.uid());
-    let expected = match canaries.workspace.owner() {
+    let owner_of_all = match canaries.workspace.owner() {
         Owner::Service => rustix::process::geteuid().as_raw(),
         Owner::Sandbox { uid, .. } => uid,
     };
-    let is_own = owner.as_ref().is_ok_and(|&uid| uid == expected && uid != 0);
+    let is_own = owner.as_ref().is_ok_and(|&uid| uid == owner_of_all && uid != 0);
     report.add(
         "identity",
         is_own,
         match owner {
-            Ok(uid) => format!("a file made inside belongs to user {uid}, expected {expected}"),
+            Ok(uid) => format!("a file made inside belongs to user {uid}, expected {owner_of_all}"),
             Err(error) => format!("the file made inside cannot be seen: {error}"),
         },
     );
@@ -250,9 +303,9 @@ fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries) {
 }
 
 /// What a command is handed by whoever started it.
-fn judge_environment(report: &mut Report, said: &Said, options: &Options) {
+pub(super) fn judge_environment(report: &mut Report, said: &Said, expected: &Expected<'_>) {
     let mut names: Vec<String> =
-        arguments::variables(&options.config).into_iter().map(|(name, _)| name).collect();
+        arguments::variables(expected.settings).into_iter().map(|(name, _)| name).collect();
     // Bash sets these by itself.
     names.extend(["PWD", "OLDPWD", "SHLVL", "_"].map(str::to_owned));
     let variables = said.0.get("names").map(String::as_str).unwrap_or_default();
@@ -260,11 +313,20 @@ fn judge_environment(report: &mut Report, said: &Said, options: &Options) {
         .split(' ')
         .filter(|name| !name.is_empty() && !names.iter().any(|own| own == name))
         .collect();
-    let is_clean = strange.is_empty() && !variables.is_empty() && said.is("init_bytes", "0");
+    let init = said.0.get("init_names").map_or("unread", String::as_str).split(' ');
+    let is_bare = expected.init_names.is_none_or(|names| {
+        init.filter(|name| !name.is_empty()).all(|name| names.contains(&name))
+            && (!names.is_empty() || said.is("init_bytes", "0"))
+    });
+    let is_clean = strange.is_empty() && !variables.is_empty() && is_bare;
     report.add(
         "empty-environment",
         is_clean,
-        format!("unexpected variables: {}; {}", listed(&strange), said.shown(&["init_bytes"])),
+        format!(
+            "unexpected variables: {}; {}",
+            listed(&strange),
+            said.shown(&["init_bytes", "init_names"])
+        ),
     );
     report.add("no-open-files", said.is("files", "0 1 2"), said.shown(&["files"]));
 }
@@ -295,7 +357,8 @@ fn judge_sight(report: &mut Report, said: &Said) {
 }
 
 /// What the kernel lets one process use, or one user.
-fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox, processes: u64) {
+pub(super) fn judge_limits(report: &mut Report, said: &Said, expected: &Expected<'_>) {
+    let &Expected { settings, processes, .. } = expected;
     let is_limited = said.is("core", "0")
         && said.is("open_files", &settings.open_files.to_string())
         // Where the user may have fewer anyway, it is fewer.
@@ -308,16 +371,18 @@ fn judge_limits(report: &mut Report, said: &Said, settings: &config::Sandbox, pr
     );
 }
 
-fn listed(words: &[&str]) -> String {
+pub(super) fn listed(words: &[&str]) -> String {
     if words.is_empty() { "nothing".into() } else { words.join(" ") }
 }
 
-/// What a command leaves in the background goes with it, and a command that would sleep ends at its time limit.
-async fn sleepers(report: &mut Report, sandbox: &Bubblewrap, canaries: &Canaries) {
-    let by = match sandbox.groups().ends_whole() {
-        true => "cgroup.kill and the end of the sandbox's first process",
-        false => "the end of the sandbox's first process",
-    };
+/// What a command leaves in the background goes with it, and a command that would sleep ends at its time limit. `by` says
+/// what ends them.
+pub(super) async fn sleepers(
+    report: &mut Report,
+    by: &str,
+    sandbox: &dyn Anyway,
+    canaries: &Canaries,
+) {
     let left = "setsid sleep 60 & setsid sleep 60 >/dev/null 2>&1 &";
     for (name, script, limit, expected) in [
         ("ends-whole", format!("{left} exit 0"), PATIENCE, End::Exited(0)),
@@ -339,7 +404,7 @@ async fn sleepers(report: &mut Report, sandbox: &Bubblewrap, canaries: &Canaries
 }
 
 impl Report {
-    fn add(&mut self, name: &'static str, holds: bool, seen: String) {
+    pub(super) fn add(&mut self, name: &'static str, holds: bool, seen: String) {
         let verdict = if holds { Verdict::Holds } else { Verdict::Fails };
         let detail = match remedy(&seen) {
             Some(remedy) if !holds => format!("{seen}; {remedy}"),

@@ -262,14 +262,16 @@ fn open_inner(number: i32) -> io::Result<Inner> {
     }
 }
 
-fn kill(process: &OwnedFd) -> io::Result<()> {
+/// Ends a process that may be gone.
+pub(super) fn kill(process: &OwnedFd) -> io::Result<()> {
     match pidfd_send_signal(process, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn is_readable(fd: impl AsFd, limit: Duration) -> io::Result<bool> {
+/// Waits until something can be read of it; of a process, until it has ended. False if the time is up before.
+pub(super) fn is_readable(fd: impl AsFd, limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

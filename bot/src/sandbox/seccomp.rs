@@ -36,17 +36,34 @@ pub(super) enum Error {
     Compile(#[from] seccompiler::BackendError),
 }
 
-/// The program as bubblewrap reads it: an array of `struct sock_filter`.
-pub(super) fn program() -> Result<Vec<u8>, Error> {
+/// The steps for a process that shares network and IPC with the machine: it can make no socket, but for pairs that lead
+/// nowhere else, and no memory, queue or semaphore that outlives it.
+pub(super) fn alone() -> Result<Vec<sock_filter>, Error> {
+    let mut rules = rules()?;
+    let shared =
+        [libc::SYS_socket, libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
+    // Without a condition it is denied whatever is asked for.
+    rules.extend(shared.map(|call| (call, Vec::new())));
+    steps(rules)
+}
+
+fn steps(rules: BTreeMap<i64, Vec<Rule>>) -> Result<Vec<sock_filter>, Error> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)
         .ok()
         .filter(|arch| matches!(arch, TargetArch::x86_64 | TargetArch::aarch64))
         .ok_or(Error::Processor(std::env::consts::ARCH))?;
     let errno = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, errno, arch)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch)?;
     let compiled: Vec<sock_filter> = filter.try_into()?;
+    let mut steps = prelude();
+    steps.extend(compiled);
+    Ok(steps)
+}
+
+/// The program as bubblewrap reads it: an array of `struct sock_filter`.
+pub(super) fn program() -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    for step in prelude().iter().chain(&compiled) {
+    for step in steps(rules()?)? {
         bytes.extend_from_slice(&step.code.to_ne_bytes());
         bytes.extend_from_slice(&[step.jt, step.jf]);
         bytes.extend_from_slice(&step.k.to_ne_bytes());

@@ -35,6 +35,18 @@ pub(in crate::sandbox) fn unmet(
     unmet.collect()
 }
 
+/// Why no command may run, if a limit that is required is not enforced.
+pub(in crate::sandbox) fn refusal(
+    groups: &Groups,
+    settings: &config::Sandbox,
+) -> Option<SetupError> {
+    let (limit, reason) = unmet(groups, settings).into_iter().next()?;
+    Some(SetupError::Unusable {
+        reason: format!("`{limit}` of one command is not limited: {reason}"),
+        remedy: DELEGATE.into(),
+    })
+}
+
 /// What became of the two commands that want more than they may have; none where no group limits that.
 pub(super) struct Tried {
     memory: Option<Result<End, SetupError>>,
@@ -114,6 +126,11 @@ pub(super) fn judge(
         temporary(said, settings, groups),
     ];
     report.checks.extend(checks);
+    by_service(report, settings);
+}
+
+/// The limits that the service keeps itself, whatever runs the commands.
+pub(in crate::sandbox) fn by_service(report: &mut Report, settings: &config::Sandbox) {
     report.add(
         "workspace-limit",
         true,
@@ -279,7 +296,8 @@ fn temporary(said: &Said, settings: &config::Sandbox, groups: &Groups) -> Check 
     Check { name: "temporary-limit", verdict, detail }
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes, for people.
+pub(in crate::sandbox) fn size(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 && bytes % (1 << 30) == 0 => format!("{} GiB", bytes >> 30),
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
