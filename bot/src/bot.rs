@@ -328,6 +328,9 @@ pub fn workshop(
 /// # Errors
 /// Names each property that does not hold and what to do.
 pub async fn prove(sandbox: &dyn Sandbox) -> anyhow::Result<()> {
+    if let Some(banner) = reply::banner(sandbox.confinement()) {
+        tracing::warn!("{banner}");
+    }
     let report = sandbox.probe().await;
     for check in report.checks.iter().filter(|check| check.verdict == sandbox::Verdict::Warns) {
         tracing::info!(

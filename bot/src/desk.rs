@@ -7,6 +7,7 @@ use crate::forge;
 use crate::job::{Ask, CommitId, End, Failure, Job, Outcome, Rule, Stage, State};
 use crate::reply::{self, Status};
 use crate::run;
+use crate::sandbox::Confinement;
 use crate::store::{self, Lease};
 use crate::worker::Verdict;
 
@@ -89,11 +90,17 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// How far commands are kept in, which every comment tells where it is not as it should be.
+    fn confinement(&self) -> Confinement {
+        self.bot.workshop.sandbox.confinement()
+    }
+
     /// Writes the status comment, or edits it in place.
     async fn show(&mut self, status: Status<'_>) -> Result<(), Verdict> {
         let Some(identity) = &self.identity else { return Ok(()) };
         let (repo, issue) = (&self.job.subject.repo, self.job.subject.issue);
-        let body = reply::status(&identity.key, self.asked_by.as_deref(), status);
+        let body =
+            reply::status(&identity.key, self.asked_by.as_deref(), self.confinement(), status);
         let body = self.bot.redactor.redact(&body);
         if self.comment.is_none() {
             self.comment = self.own_comment(&identity.key).await?;
@@ -136,7 +143,8 @@ impl<'a> Desk<'a> {
         }
         let job = self.bot.store.job(self.lease.job).await?.map(|row| row.job);
         if let Some(Job { key: Some(key), state: State::Ended { end }, asked_by, .. }) = job {
-            let body = reply::status(&key, asked_by.as_deref(), Status::Ended(&end));
+            let ended = Status::Ended(&end);
+            let body = reply::status(&key, asked_by.as_deref(), self.confinement(), ended);
             let body = self.bot.redactor.redact(&body);
             self.place.forge.edit_comment(&self.job.subject.repo, comment, &body).await?;
         }

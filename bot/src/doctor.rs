@@ -15,6 +15,7 @@ use crate::bot::Bot;
 use crate::egress::{Internet, Refusal, address_of};
 use crate::halt::chain;
 use crate::model::{Model, Settings};
+use crate::reply::banner;
 use crate::sandbox::{Sandbox, Verdict};
 
 /// How long a check may be silent before its user is told what it waits for.
@@ -42,7 +43,12 @@ pub type Show<'a> = dyn FnMut(Line) + Send + 'a;
 /// Looks at the sandbox.
 pub async fn sandbox(sandbox: &dyn Sandbox, show: &mut Show<'_>) {
     let report = sandbox.probe().await;
-    show(line("sandbox".into(), Verdict::Holds, report.backend));
+    show(match banner(sandbox.confinement()) {
+        Some(words) => {
+            line("sandbox".into(), Verdict::Warns, format!("{}: {words}", report.backend))
+        }
+        None => line("sandbox".into(), Verdict::Holds, report.backend),
+    });
     for check in report.checks {
         show(line(format!("sandbox: {}", check.name), check.verdict, check.detail));
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::workspace::{Owner, Workspace};
+use crate::workspace::{Owner, Workspace, scratch_beside};
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -76,7 +76,8 @@ impl Folder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        for place in runs.into_iter().chain([self.workspace()]) {
+        let own = [self.workspace(), scratch_beside(&self.workspace())];
+        for place in runs.into_iter().chain(own) {
             match Workspace::open(&place, self.owner) {
                 Ok(left_over) => left_over.remove().map_err(std::io::Error::other)?,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

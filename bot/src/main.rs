@@ -187,6 +187,12 @@ fn main() -> ExitCode {
     if name.as_ref().is_some_and(|name| name == sandbox::child::NAME) {
         return sandbox::child::main();
     }
+    if name.as_ref().is_some_and(|name| name == sandbox::guard::NAME) {
+        return sandbox::guard::main();
+    }
+    if name.as_ref().is_some_and(|name| name == sandbox::confine::NAME) {
+        return sandbox::confine::main(words);
+    }
     if name.is_some_and(|name| name == sandbox::forward::NAME) {
         return sandbox::forward::main(words);
     }

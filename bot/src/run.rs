@@ -316,6 +316,7 @@ async fn prepare(
         words: &made.worked.ended.final_text,
         session: &made.worked.summary(bot.workshop.model.name()),
         sandbox: &bot.workshop.sandbox.name(),
+        confinement: bot.workshop.sandbox.confinement(),
         asked_by: desk.asker(),
         base_branch: &base_branch,
         base: &made.base.commit,

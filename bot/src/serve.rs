@@ -27,6 +27,7 @@ use crate::job::{End, JobId, State};
 use crate::metrics::Now;
 use crate::prometheus;
 use crate::reconcile;
+use crate::reply::banner;
 use crate::worker::{Stop, Worker};
 
 /// How long a webhook's body may take: more than any forge waits for an answer.
@@ -230,8 +231,10 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         let bot = watched;
         match bot.health() {
             Ok(()) => {
-                let sandbox = bot.workshop.sandbox.name();
-                (StatusCode::OK, format!("ok\nsandbox: {sandbox}\n"))
+                let sandbox = bot.workshop.sandbox.as_ref();
+                let caution = banner(sandbox.confinement()).map(|words| format!("{words}\n"));
+                let caution = caution.unwrap_or_default();
+                (StatusCode::OK, format!("ok\nsandbox: {}\n{caution}", sandbox.name()))
             }
             Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }

@@ -23,6 +23,7 @@ use crate::redact::Redactor;
 use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Tools, Transcript};
 use crate::setup::{self, Prepared, Setup};
+use crate::whereabouts::Whereabouts;
 use crate::workspace::{Owner, Workspace};
 
 /// Bytes of `.hyla.toml` at most; a real one has some hundred.
@@ -196,7 +197,9 @@ impl Workshop {
         // An error of the session's own says more.
         let mut ended = ended?;
         quiet?;
-        ended.final_text = self.redactor.redact(&ended.final_text);
+        // The model may know where the bot lives, and may say so.
+        let whereabouts = Whereabouts::of(workspace.root());
+        ended.final_text = self.redactor.redact(&whereabouts.hide(&ended.final_text));
         Ok(Worked { workspace, prepared, ended })
     }
 

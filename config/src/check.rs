@@ -33,6 +33,7 @@ pub(crate) fn config(config: &Config) -> Checked {
     model(&config.model)?;
     session(&config.session)?;
     sandbox(&config.sandbox, &config.data_dir)?;
+    lesser_backend(config)?;
     egress(&config.egress)?;
     evidence(&config.evidence)?;
     gate(&config.gate)?;
@@ -308,6 +309,31 @@ fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
         (64..=1 << 20).contains(&sandbox.open_files),
         "sandbox.open_files",
         "it must be from 64 to 1048576",
+    )
+}
+
+/// What the backends without namespaces ask of the rest of the configuration.
+fn lesser_backend(config: &Config) -> Checked {
+    let name = match config.sandbox.backend {
+        Backend::LandlockDegraded => "landlock-degraded",
+        Backend::None => "none",
+        Backend::Auto | Backend::Bubblewrap => return Ok(()),
+    };
+    need(
+        config.queue.workers == 1,
+        "queue.workers",
+        &format!("with the sandbox backend `{name}` it must be 1: nothing separates two jobs"),
+    )?;
+    need(
+        !config.egress.is_open(),
+        "egress.hosts",
+        &format!("the sandbox backend `{name}` cannot let setup commands download; use bubblewrap"),
+    )?;
+    let n_repositories: usize = config.forges.values().map(|forge| forge.repositories.len()).sum();
+    need(
+        config.sandbox.backend != Backend::None || n_repositories <= 1,
+        "sandbox.backend",
+        "without a sandbox, an issue of one repository could change all others: allow one repository in all, or use bubblewrap",
     )
 }
 

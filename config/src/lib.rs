@@ -36,7 +36,7 @@ pub use model::{Model, endpoint};
 pub use publish::Publish;
 pub use queue::Queue;
 pub use repo::{RepoFile, parse_repo_file};
-pub use sandbox::{Backend, Limit, Oci, Sandbox};
+pub use sandbox::{ACCEPTS_UNSANDBOXED, Backend, Limit, Oci, Sandbox, accepts_unsandboxed};
 pub use secret::{Secret, SecretRef};
 pub use server::Server;
 pub use session::Session;

@@ -12,6 +12,8 @@ pub struct Sandbox {
     pub backend: Backend,
     /// The engine of the backend `oci`; unused by the others.
     pub oci: Oci,
+    /// Whether the backend `landlock-degraded` may be used, which keeps commands in less than bubblewrap does.
+    pub allow_degraded: bool,
     /// The bubblewrap binary: absolute, owned by root, not setuid, writable by root alone.
     pub bwrap: PathBuf,
     /// The uid that commands run as when the service runs as root. Ignored otherwise: commands then run as the service.
@@ -74,9 +76,17 @@ impl Sandbox {
     }
 }
 
+/// The variable of the environment without which the backend `none` runs nothing; it must be `1`.
+pub const ACCEPTS_UNSANDBOXED: &str = "HYLA_I_ACCEPT_UNSANDBOXED_AGENT";
+
+/// Whether whoever started this process accepts commands without a sandbox.
+pub fn accepts_unsandboxed() -> bool {
+    std::env::var_os(ACCEPTS_UNSANDBOXED).is_some_and(|value| value == "1")
+}
+
 /// Which mechanism confines the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// Bubblewrap, or no agent at all.
     Auto,
@@ -84,6 +94,10 @@ pub enum Backend {
     Bubblewrap,
     /// A container engine: podman, or docker's command line.
     Oci,
+    /// Landlock, a filter that denies every socket, and a user of its own; needs [`Sandbox::allow_degraded`].
+    LandlockDegraded,
+    /// No sandbox; needs [`ACCEPTS_UNSANDBOXED`] besides.
+    None,
 }
 
 /// `[sandbox.oci]`
@@ -109,6 +123,7 @@ impl Default for Sandbox {
         Self {
             backend: Backend::Auto,
             oci: Oci::default(),
+            allow_degraded: false,
             bwrap: PathBuf::from("/usr/bin/bwrap"),
             uid: 64_023,
             gid: 64_023,

@@ -170,6 +170,28 @@ fn a_forge_that_cannot_be_reached_or_trusted_is_refused() {
 }
 
 #[test]
+fn a_backend_without_namespaces_has_one_job_no_downloads_and_alone_one_repository() {
+    let two = FORGE.replace("acme/app\"", "acme/app\", \"acme/other\"");
+    let more = FORGE.replace("forge.main", "forge.other");
+    for backend in ["none", "landlock-degraded"] {
+        let sandbox = format!("[sandbox]\nbackend = \"{backend}\"\n");
+        let accepted = |text: &str| parse(Path::new("hyla.toml"), &format!("{text}{sandbox}"));
+        assert!(accepted(FORGE).is_ok(), "{backend}");
+        assert_eq!(accepted(&two).is_ok(), backend != "none");
+        assert_eq!(accepted(&format!("{FORGE}{more}")).is_ok(), backend != "none");
+        for (lines, key) in [
+            ("[queue]\nworkers = 2\n", "`queue.workers`"),
+            ("[egress]\nhosts = [\"example.org\"]\n", "`egress.hosts`"),
+        ] {
+            let error = error(&format!("{FORGE}{sandbox}{lines}"));
+            assert!(error.contains(key) && error.contains(backend), "{error}");
+        }
+    }
+    let error = error(&format!("{two}[sandbox]\nbackend = \"none\"\n"));
+    assert!(error.contains("`sandbox.backend`") && error.contains("one repository"), "{error}");
+}
+
+#[test]
 fn an_error_shows_the_value_and_a_right_form() {
     let cases = [
         ("[server]\nlisten = \"localhost:8474\"", "`localhost:8474`", "\"127.0.0.1:8474\""),

@@ -21,6 +21,7 @@ mod explain;
 mod failures;
 mod gitea_client;
 mod hostile;
+mod lesser;
 mod letters;
 mod local;
 mod main_job;

@@ -28,7 +28,7 @@ use crate::checkout::Stock;
 use crate::egress::Traffic;
 use crate::gate::{Remark, remarks};
 use crate::patch::{Kind, Patch};
-use crate::sandbox::{End, Sandbox};
+use crate::sandbox::{Confinement, End, Sandbox};
 use crate::setup::Prepared;
 use crate::whereabouts::Whereabouts;
 use crate::workspace::Owner;
@@ -38,6 +38,8 @@ use crate::workspace::Owner;
 pub struct Evidence {
     /// The command that was run; none if none was found.
     pub command: Option<TestCommand>,
+    /// How far what was run was kept in.
+    pub confinement: Confinement,
     /// The four runs, in order; none if there was no command.
     pub runs: Vec<Run>,
     /// What the patch changed that decides how the tests are run: a reviewer looks there first.
@@ -154,6 +156,7 @@ pub async fn gather(
 ) -> Result<Evidence, Error> {
     let mut evidence = Evidence {
         command: command.cloned(),
+        confinement: sandbox.confinement(),
         runs: Vec::new(),
         runner: Vec::new(),
         taken: remarks(patch),

@@ -7,7 +7,7 @@ use super::{Counts, Evidence, Outcome, Ran, Run, Source, TestCommand, Unit, Whic
 use crate::gate::Remark;
 use crate::patch::Kind;
 use crate::reply::{code_span, count, fence, path_span};
-use crate::sandbox::End;
+use crate::sandbox::{Confinement, End};
 
 /// Characters of output shown of each run: four of them and the table take a quarter of the smallest body limit.
 const SHOWN_CHARS: usize = 4000;
@@ -41,7 +41,7 @@ pub(super) fn table(evidence: &Evidence) -> String {
             taken(evidence)
         );
     };
-    let mut text = introduction(command);
+    let mut text = introduction(command, evidence.confinement);
     text.push_str(&downloads(evidence));
     text.push_str(&taken(evidence));
     text.push_str(&warning(&evidence.runner));
@@ -68,7 +68,7 @@ pub(super) fn table(evidence: &Evidence) -> String {
     text
 }
 
-fn introduction(command: &TestCommand) -> String {
+fn introduction(command: &TestCommand, confinement: Confinement) -> String {
     let source = match command.source {
         Source::Server => "from the server's configuration".to_owned(),
         Source::RepoFile => "from `.hyla.toml`".to_owned(),
@@ -78,7 +78,11 @@ fn introduction(command: &TestCommand) -> String {
         Some(setup) => format!(", after {}", code(setup)),
         None => String::new(),
     };
-    format!("Hyla ran {}{setup}, {source}, each time in a fresh sandbox.\n", code(&command.command))
+    let place = match confinement {
+        Confinement::Sealed => "in a fresh sandbox",
+        Confinement::Degraded | Confinement::None => "in a fresh workspace",
+    };
+    format!("Hyla ran {}{setup}, {source}, each time {place}.\n", code(&command.command))
 }
 
 /// What the setup command downloaded, and what it was refused. What it asked for is text of somebody who is not trusted.

@@ -1,8 +1,11 @@
 //! The arguments of a call, taken as leniently as the original takes them. It knows no tool.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::Failure;
+use crate::workspace::MOUNT;
 
 /// The arguments of one call.
 pub(super) struct Arguments(Map<String, Value>);
@@ -14,6 +17,19 @@ impl Arguments {
             Ok(Value::Object(fields)) => Self(fields),
             _ => Self(Map::new()),
         }
+    }
+
+    /// The same with each path beneath `place`, which is where commands see the workspace, as one beneath [`MOUNT`].
+    pub(super) fn beneath_mount(mut self, place: &Path) -> Self {
+        for name in ["file_path", "path", "pattern"] {
+            if let Some(Value::String(text)) = self.0.get_mut(name)
+                && let Ok(rest) = Path::new(&*text).strip_prefix(place)
+            {
+                // Both halves were text.
+                *text = Path::new(MOUNT).join(rest).to_string_lossy().into_owned();
+            }
+        }
+        self
     }
 
     fn value(&self, name: &str) -> Option<&Value> {

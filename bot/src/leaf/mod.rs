@@ -45,7 +45,8 @@ pub struct Leaf {
     limits: Limits,
     /// Shared by the file tools that are under way, whether or not anybody still waits for their answer.
     under_way: Arc<RwLock<()>>,
-    whereabouts: Whereabouts,
+    /// None where commands see the workspace at its own path, which the model then works with.
+    whereabouts: Option<Whereabouts>,
 }
 
 /// What a session allows its tools.
@@ -81,7 +82,8 @@ type FileTool = fn(&Workspace, &Limits, &Arguments) -> Result<String, Failure>;
 impl Leaf {
     /// The tools over one workspace.
     pub fn new(workspace: Arc<Workspace>, sandbox: Arc<dyn Sandbox>, limits: Limits) -> Self {
-        let whereabouts = Whereabouts::of(workspace.root());
+        let is_moved = sandbox.confinement().workspace(&workspace) != workspace.root();
+        let whereabouts = is_moved.then(|| Whereabouts::of(workspace.root()));
         Self { workspace, sandbox, limits, under_way: Arc::default(), whereabouts }
     }
 
@@ -92,7 +94,8 @@ impl Leaf {
     /// # Errors
     /// The sandbox or the kernel cannot hold what the tools need: the session must end.
     pub async fn call(&self, name: &str, arguments: &str) -> Result<String, SetupError> {
-        let arguments = Arguments::parse(arguments);
+        let place = self.sandbox.confinement().workspace(&self.workspace);
+        let arguments = Arguments::parse(arguments).beneath_mount(place);
         let answer = match name {
             "Read" => self.file_tool(read::read, arguments).await,
             "Write" => self.file_tool(write::write, arguments).await,
@@ -105,7 +108,10 @@ impl Leaf {
             )),
         };
         match answer {
-            Ok(observation) => Ok(self.whereabouts.hide(&observation)),
+            Ok(observation) => Ok(match &self.whereabouts {
+                Some(whereabouts) => whereabouts.hide(&observation),
+                None => observation,
+            }),
             Err(Failure::Model { kind, message }) => Ok(format!("{kind}: {message}")),
             Err(Failure::Setup(error)) => Err(error),
         }

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::{Arguments, Failure, Leaf, Limits};
-use crate::sandbox::{Command, End, Finished, Report, Sandbox, SetupError, Stream};
+use crate::sandbox::{Command, Confinement, End, Finished, Report, Sandbox, SetupError, Stream};
 use crate::workspace::{Owner, Workspace};
 
 const LIMITS: Limits = Limits {
@@ -26,14 +26,19 @@ const LIMITS: Limits = Limits {
 
 /// Answers each command with the same end, and keeps the last command.
 struct Scripted {
-    finished: Option<Finished>,
+    finished: Mutex<Option<Finished>>,
     last: Mutex<Option<Command>>,
+    confinement: Confinement,
 }
 
 #[async_trait]
 impl Sandbox for Scripted {
     fn name(&self) -> String {
         "scripted".into()
+    }
+
+    fn confinement(&self) -> Confinement {
+        self.confinement
     }
 
     async fn quiet(&self) -> Result<(), SetupError> {
@@ -51,7 +56,7 @@ impl Sandbox for Scripted {
     async fn run(&self, _: &Workspace, command: &Command) -> Result<Finished, SetupError> {
         *self.last.lock().unwrap() = Some(command.clone());
         let dead = || SetupError::StillAlive { reason: "as scripted".to_owned() };
-        self.finished.clone().ok_or_else(dead)
+        self.finished.lock().unwrap().clone().ok_or_else(dead)
     }
 }
 
@@ -73,11 +78,19 @@ impl Place {
     }
 
     fn with(limits: Limits, finished: Option<Finished>) -> Self {
+        Self::kept_in(Confinement::Sealed, limits, finished)
+    }
+
+    fn kept_in(confinement: Confinement, limits: Limits, finished: Option<Finished>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret"), "canary").unwrap();
         let workspace =
             Arc::new(Workspace::create(&folder.path().join("w"), Owner::Service).unwrap());
-        let sandbox = Arc::new(Scripted { finished, last: Mutex::new(None) });
+        let sandbox = Arc::new(Scripted {
+            finished: Mutex::new(finished),
+            last: Mutex::new(None),
+            confinement,
+        });
         let leaf =
             Leaf::new(Arc::clone(&workspace), Arc::clone(&sandbox) as Arc<dyn Sandbox>, limits);
         Self { _folder: folder, workspace, sandbox, leaf }
@@ -93,6 +106,12 @@ impl Place {
         fs::read(self.workspace.root().join(path)).unwrap()
     }
 
+    /// What the next command says.
+    fn says(&self, words: &str) {
+        *self.sandbox.finished.lock().unwrap() =
+            Some(finished(End::Exited(0), words.as_bytes(), b""));
+    }
+
     async fn call(&self, name: &str, arguments: serde_json::Value) -> String {
         self.leaf.call(name, &arguments.to_string()).await.unwrap()
     }
@@ -106,6 +125,32 @@ macro_rules! call {
     ($place:expr, $name:ident $arguments:tt) => {
         $place.call(stringify!($name), serde_json::json!($arguments)).await
     };
+}
+
+/// A command that asks where it is is told so, and the file tools take what it was told.
+#[tokio::test]
+async fn where_commands_see_the_workspace_at_its_own_path_the_tools_do_too() {
+    for (confinement, is_own) in
+        [(Confinement::Sealed, false), (Confinement::Degraded, true), (Confinement::None, true)]
+    {
+        let place = Place::kept_in(confinement, LIMITS, Some(finished(End::Exited(0), b"", b"")));
+        place.put("src/a.rs", "one\n");
+        let root = place.workspace.root().display().to_string();
+        place.says(&format!("{root}/src\n"));
+        let said = call!(place, Bash {"command": "cd src && pwd"});
+        let inside = if is_own { root.as_str() } else { "/workspace" };
+        assert!(said.contains(&format!("\n{inside}/src\n")), "{said}");
+        for path in [inside, "/workspace"] {
+            let read = call!(place, Read {"file_path": format!("{path}/src/a.rs")});
+            assert!(read.contains("one"), "{path}: {read}");
+            let found = call!(place, Glob {"pattern": format!("{path}/src/*.rs")});
+            assert_eq!(found, "src/a.rs", "{path}");
+        }
+        for path in [format!("{root}/../secret"), format!("{root}-beside/a")] {
+            let refused = call!(place, Read {"file_path": path});
+            assert!(refused.starts_with("PermissionError"), "{refused}");
+        }
+    }
 }
 
 #[tokio::test]

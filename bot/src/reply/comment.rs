@@ -2,8 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{code_span, line, stage_words};
+use super::{caution, code_span, line, stage_words};
 use crate::job::{CommitId, End, Outcome, Stage};
+use crate::sandbox::Confinement;
 
 /// What the status comment shows.
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +41,16 @@ pub fn marker(key: &str) -> String {
 }
 
 /// The whole comment. `asked_by` is a login, or none where an operator asked on the command line.
-pub fn status(key: &str, asked_by: Option<&str>, status: Status<'_>) -> String {
+pub fn status(
+    key: &str,
+    asked_by: Option<&str>,
+    confinement: Confinement,
+    status: Status<'_>,
+) -> String {
     let (head, words) = match status {
         Status::Working { stage, base } => {
-            (progress(stage), format!("{} I edit this comment as I go.", stage_words(stage, base)))
+            let words = stage_words(stage, base, confinement);
+            (progress(stage), format!("{words} I edit this comment as I go."))
         }
         Status::Waiting { why, attempt, attempts } => (
             "waiting".to_owned(),
@@ -62,7 +69,11 @@ pub fn status(key: &str, asked_by: Option<&str>, status: Status<'_>) -> String {
         }
         None => String::new(),
     };
-    format!("{}\n🐸 **Hyla: {head}**\n\n{words}{asked}\n", marker(key))
+    let caution = match caution(confinement) {
+        Some(words) => format!("\n\n⚠️ {words}"),
+        None => String::new(),
+    };
+    format!("{}\n🐸 **Hyla: {head}**\n\n{words}{caution}{asked}\n", marker(key))
 }
 
 fn progress(stage: Stage) -> String {

@@ -24,6 +24,7 @@ pub use quiet::{code_span, fence, line, lines, path_span, plain};
 use crate::forge::Pull;
 use crate::gate::Refusal;
 use crate::job::{CommitId, End, Failure, NoFix, Outcome, Rule, name_of};
+use crate::sandbox::Confinement;
 use words::{failure_words, rule_words};
 
 const AGAIN: &str = "To ask again, take the label off and put it back on.";
@@ -269,14 +270,51 @@ pub fn cancelled() -> End {
     }
 }
 
+/// What everybody must know who sees something that was made where commands were not kept in as they should be.
+pub fn caution(confinement: Confinement) -> Option<&'static str> {
+    match confinement {
+        Confinement::Sealed => None,
+        Confinement::Degraded => Some(
+            "This was made in a degraded sandbox: commands had no network and could open hardly any file of the machine, but fewer walls than usual kept them in.",
+        ),
+        Confinement::None => Some(
+            "This was made without a sandbox: the model's commands could do all that my own user can. Please look at it with that in mind.",
+        ),
+    }
+}
+
+/// What an operator must see wherever he looks, of commands that are not kept in as they should be.
+pub fn banner(confinement: Confinement) -> Option<&'static str> {
+    match confinement {
+        Confinement::Sealed => None,
+        Confinement::Degraded => Some(
+            "DEGRADED SANDBOX: commands are kept in by fewer walls than bubblewrap's; `hyla doctor` lists what is missing",
+        ),
+        Confinement::None => Some(
+            "NO SANDBOX: a model's commands can do all that this user can, and read its secrets",
+        ),
+    }
+}
+
 /// One sentence for the status comment while a stage runs.
-pub(crate) fn stage_words(stage: crate::job::Stage, base: Option<&CommitId>) -> String {
+pub(crate) fn stage_words(
+    stage: crate::job::Stage,
+    base: Option<&CommitId>,
+    confinement: Confinement,
+) -> String {
     use crate::job::Stage;
     let at = base.map(|base| format!(" at `{}`", base.short())).unwrap_or_default();
     match stage {
         Stage::Ask => "I am reading the issue.".into(),
         Stage::Checkout => "I am fetching the repository.".into(),
-        Stage::Session => format!("I am working on it in a sealed sandbox, on the code{at}."),
+        Stage::Session => {
+            let place = match confinement {
+                Confinement::Sealed => "in a sealed sandbox",
+                Confinement::Degraded => "in a degraded sandbox",
+                Confinement::None => "without a sandbox",
+            };
+            format!("I am working on it {place}, on the code{at}.")
+        }
         Stage::Gate => "I am checking what I changed.".into(),
         Stage::Evidence => format!("I am running the tests, with and without my change{at}."),
         Stage::Publish => "I am opening the draft.".into(),

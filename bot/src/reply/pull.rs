@@ -1,8 +1,9 @@
 //! Title, body and commit message of a draft.
 
-use super::{code_span, fence, line, path_span};
+use super::{caution, code_span, fence, line, path_span};
 use crate::job::CommitId;
 use crate::patch::{Change, Kind, LeftOut};
+use crate::sandbox::Confinement;
 
 /// Changed files listed at most.
 const FILES_SHOWN: usize = 30;
@@ -34,6 +35,8 @@ pub struct Draft<'a> {
     pub session: &'a str,
     /// What confined the commands: a name and a version.
     pub sandbox: &'a str,
+    /// How far it did.
+    pub confinement: Confinement,
     /// Who asked; none where an operator did, on the command line.
     pub asked_by: Option<&'a str>,
     /// The branch that the work is based on.
@@ -68,8 +71,12 @@ pub fn local_message(issue_title: &str) -> String {
 /// The body. At most `limit` characters: what is least important goes first, and never silently. What the tests said and
 /// what the work was made from stay; then come the files, the outputs of the runs and the model's last words.
 pub fn body(draft: &Draft<'_>, limit: usize) -> String {
+    let caution = match caution(draft.confinement) {
+        Some(words) => format!("⚠️ **{words}**\n\n"),
+        None => String::new(),
+    };
     let intro = format!(
-        "Closes #{}\n\nA draft by Hyla, a bot. Please review it like the work of a stranger: nobody has yet.\n\n",
+        "Closes #{}\n\nA draft by Hyla, a bot. Please review it like the work of a stranger: nobody has yet.\n\n{caution}",
         draft.issue
     );
     let at = draft.evidence.find("\n<details").unwrap_or(draft.evidence.len());
@@ -139,8 +146,13 @@ fn foot(draft: &Draft<'_>) -> String {
         Some(login) => code_span(&line(login, 80)),
         None => "an operator".into(),
     };
+    let place = match draft.confinement {
+        Confinement::Sealed => "in sandboxes of their own without a network",
+        Confinement::Degraded => "in a degraded sandbox without a network",
+        Confinement::None => "without a sandbox",
+    };
     format!(
-        "### How it was made\n\n- asked by {asked}\n- based on {} at `{}`\n- {}\n- commands and tests ran in sandboxes of their own without a network: {}\n- digest of the input: `{}`\n",
+        "### How it was made\n\n- asked by {asked}\n- based on {} at `{}`\n- {}\n- commands and tests ran {place}: {}\n- digest of the input: `{}`\n",
         code_span(draft.base_branch),
         draft.base.short(),
         draft.session,

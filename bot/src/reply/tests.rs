@@ -5,6 +5,7 @@ use crate::ask::No;
 use crate::forge::LinkedPull;
 use crate::job::{Failure, NoFix, Rule, Stage};
 use crate::patch::{Change, Encoding, Endings, Kind, LeftOut, Lfs, Mode, Why};
+use crate::sandbox::Confinement;
 
 pub(super) fn change(path: &str) -> Change {
     Change {
@@ -41,6 +42,7 @@ pub(super) fn draft<'a>(
         words,
         session: "`m` took 2 turns",
         sandbox: "bubblewrap 1.2.3",
+        confinement: Confinement::Sealed,
         asked_by: Some("ann"),
         base_branch: "main",
         base,
@@ -228,21 +230,56 @@ fn every_end_tells_what_to_do_next() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
+/// Whoever sees what was made without walls is told, in the comment at each of its stages and at the head of the draft.
+#[test]
+fn what_was_made_without_a_sandbox_says_so_wherever_it_is_seen() {
+    let base = CommitId("0123456789abcdef".into());
+    let evidence = "x".repeat(70_000);
+    let mut shown = Vec::new();
+    for confinement in [Confinement::Degraded, Confinement::None] {
+        let words = caution(confinement).unwrap();
+        let end = cancelled();
+        let stages = Stage::ALL.map(|stage| Status::Working { stage, base: Some(&base) });
+        for state in stages.into_iter().chain([Status::Ended(&end)]) {
+            let comment = status("k", Some("ann"), confinement, state);
+            assert!(comment.contains(words), "{comment}");
+            assert!(!comment.contains("sealed"), "{comment}");
+        }
+        let changes = [change("a.rs")];
+        let whole = Draft { confinement, ..draft(&changes, &evidence, "", &base) };
+        let body = body(&whole, 20_000);
+        assert!(!body.contains("sandboxes of their own"), "{body}");
+        let (head, _) = body.split_once("###").unwrap();
+        let working = Status::Working { stage: Stage::Session, base: Some(&base) };
+        shown.push(format!("{}\n{head}", status("k", Some("ann"), confinement, working)));
+    }
+    let sealed = status("k", None, Confinement::Sealed, Status::Ended(&cancelled()));
+    assert!(!sealed.contains("sandbox"), "{sealed}");
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
 #[test]
 fn the_status_comment_shows_where_the_job_is() {
     let base = CommitId("0123456789abcdef".into());
     let mut shown = Vec::new();
     for stage in Stage::ALL {
-        shown.push(status("k", Some("ann"), Status::Working { stage, base: Some(&base) }));
+        shown.push(status(
+            "k",
+            Some("ann"),
+            Confinement::Sealed,
+            Status::Working { stage, base: Some(&base) },
+        ));
     }
     shown.push(status(
         "k",
         None,
+        Confinement::Sealed,
         Status::Waiting { why: "The forge is down.", attempt: 2, attempts: 3 },
     ));
     shown.push(status(
         "k",
         None,
+        Confinement::Sealed,
         Status::Unreachable { why: "The forge did not answer me, several times over." },
     ));
     insta::assert_snapshot!(shown.join("\n"));

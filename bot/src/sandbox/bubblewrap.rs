@@ -2,16 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
 use async_trait::async_trait;
-use rustix::fs::MemfdFlags;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 
 use super::capture::Capture;
 use super::cgroup::{self, Controller, Group, Groups};
@@ -19,10 +16,11 @@ use super::child::{FIRST_FILE, Limits, Orders};
 use super::doctor::Anyway;
 use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
+use super::streams::{memory, read, read_gated};
 use super::watch::{drained, start};
 use super::{
-    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, Stream, arguments,
-    doctor, seccomp, shown, trusted, watch,
+    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
+    seccomp, shown, trusted, watch,
 };
 use crate::workspace::Workspace;
 
@@ -210,12 +208,7 @@ impl Bubblewrap {
 impl Bubblewrap {
     /// Why no command may run, if a limit that is required is not enforced.
     fn refusal(&self) -> Option<SetupError> {
-        let (limit, reason) =
-            doctor::unmet(&self.groups, &self.options.config).into_iter().next()?;
-        Some(SetupError::Unusable {
-            reason: format!("`{limit}` of one command is not limited: {reason}"),
-            remedy: doctor::DELEGATE.into(),
-        })
+        doctor::refusal(&self.groups, &self.options.config)
     }
 
     /// A control group with limits of its own.
@@ -241,8 +234,8 @@ impl Bubblewrap {
         let killed = group.killed();
         let (mut running, [stdout, stderr], gate) = self.start(workspace, command, group).await?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
-        let stdout = tokio::spawn(read(stdout, None, capture()));
-        let stderr = tokio::spawn(read(stderr, Some(gate), capture()));
+        let stdout = tokio::spawn(read(stdout, capture()));
+        let stderr = tokio::spawn(read_gated(stderr, gate, capture()));
         let ended = tokio::select! {
             gone = running.gone() => gone.map(|()| None),
             () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
@@ -318,38 +311,6 @@ impl Sandbox for Bubblewrap {
     }
 }
 
-/// A file that is nowhere but in memory, to be read from its start.
-fn memory(content: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(rustix::fs::memfd_create("hyla", MemfdFlags::CLOEXEC)?);
-    file.write_all(content)?;
-    file.rewind()?;
-    Ok(file.into())
-}
-
-/// Reads a stream to its end. The first byte of one with a gate may say that the sandbox is complete: then the command is
-/// let begin, and the byte is none of its own.
-async fn read(
-    stream: io::PipeReader,
-    mut gate: Option<io::PipeWriter>,
-    mut capture: Capture,
-) -> io::Result<Stream> {
-    let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let n = stream.read(&mut bytes).await?;
-        let mut read = &bytes[..n];
-        if read.is_empty() {
-            return Ok(capture.finish());
-        }
-        if let Some(mut gate) = gate.take()
-            && read[0] == arguments::READY
-        {
-            read = &read[1..];
-            // Whoever has died meanwhile does not read it.
-            let _ = gate.write_all(b"\n");
-        }
-        capture.take(read);
-    }
 }
 
 fn no_group(error: cgroup::Error) -> SetupError {

@@ -77,28 +77,10 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     let kept = FIRST_FILE + RawFd::try_from(orders.n_files).unwrap_or(RawFd::MAX - FIRST_FILE);
     rustix::stdio::dup2_stdin(std::fs::File::open(format!("/proc/self/fd/{kept}"))?)?;
 
-    for group in orders.groups {
-        std::fs::write(Path::new(OsStr::from_bytes(&group)), SELF)?;
-    }
-    let limit = |resource, value| setrlimit(resource, value, value);
-    // Where these are not allowed the command may still run; the doctor says so of the first.
-    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    let _ = rustix::process::nice(NICE);
-    limit(Resource::RLIMIT_CORE, 0)?;
-    limit(Resource::RLIMIT_NOFILE, orders.limits.open_files)?;
-    limit(Resource::RLIMIT_FSIZE, orders.limits.file_bytes)?;
-    // Nobody but root may raise it, and it is no more than a second fence where a group counts processes.
-    let (_, most) = getrlimit(Resource::RLIMIT_NPROC)?;
-    limit(Resource::RLIMIT_NPROC, orders.limits.processes.min(most))?;
-    close_others(kept)?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::thread::set_no_new_privs(true)?;
-    if let Some((uid, gid)) = orders.identity {
-        nix::unistd::setgroups(&[])?;
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        nix::unistd::setresgid(gid, gid, gid)?;
-        nix::unistd::setresuid(uid, uid, uid)?;
-    }
+    join(orders.groups)?;
+    limit(&orders.limits)?;
+    close_all(|number| number < kept)?;
+    give_up(orders.identity)?;
     if nix::unistd::geteuid().is_root() {
         return Err(std::io::Error::other("refusing to start bubblewrap as root"));
     }
@@ -112,8 +94,41 @@ fn become_program() -> std::io::Result<std::convert::Infallible> {
     Err(Command::new(&orders.program).args(arguments).env_clear().exec())
 }
 
-/// Closes every file from this number on.
-fn close_others(kept: RawFd) -> std::io::Result<()> {
+/// Joins control groups, each given by the file that takes members.
+pub(super) fn join(groups: Vec<Vec<u8>>) -> std::io::Result<()> {
+    groups.iter().try_for_each(|group| std::fs::write(Path::new(OsStr::from_bytes(group)), SELF))
+}
+
+/// Takes these limits, and the last place in line for processor and memory.
+pub(super) fn limit(limits: &Limits) -> std::io::Result<()> {
+    let limit = |resource, value| setrlimit(resource, value, value);
+    // Where these are not allowed the command may still run; the doctor says so of the first.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+    let _ = rustix::process::nice(NICE);
+    limit(Resource::RLIMIT_CORE, 0)?;
+    limit(Resource::RLIMIT_NOFILE, limits.open_files)?;
+    limit(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
+    // Nobody but root may raise it, and it is no more than a second fence where a group counts processes.
+    let (_, most) = getrlimit(Resource::RLIMIT_NPROC)?;
+    limit(Resource::RLIMIT_NPROC, limits.processes.min(most))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+/// Gives up what new programs could gain, and becomes this user, if any, in no group but its own.
+pub(super) fn give_up(identity: Option<(u32, u32)>) -> std::io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    if let Some((uid, gid)) = identity {
+        nix::unistd::setgroups(&[])?;
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        nix::unistd::setresgid(gid, gid, gid)?;
+        nix::unistd::setresuid(uid, uid, uid)?;
+    }
+    Ok(())
+}
+
+/// Closes every file that is not among the kept ones.
+pub(super) fn close_all(is_kept: impl Fn(RawFd) -> bool) -> std::io::Result<()> {
     let mut open = BTreeSet::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
@@ -123,8 +138,8 @@ fn close_others(kept: RawFd) -> std::io::Result<()> {
             open.insert(number);
         }
     }
-    for number in open.range(kept..) {
-        match nix::unistd::close(*number) {
+    for number in open.into_iter().filter(|number| !is_kept(*number)) {
+        match nix::unistd::close(number) {
             // The folder that was being listed is closed by now.
             Ok(()) | Err(nix::errno::Errno::EBADF) => {}
             Err(errno) => return Err(errno.into()),

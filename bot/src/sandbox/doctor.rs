@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub(super) use limits::{DELEGATE, FEW_BYTES, GREEDY, by_service, size, unmet};
+pub(super) use limits::{DELEGATE, FEW_BYTES, GREEDY, by_service, refusal, size, unmet};
 
 use super::bubblewrap::Bubblewrap;
 use super::{
@@ -99,8 +99,8 @@ pub(super) struct Expected<'a> {
 pub(super) struct Canaries {
     _folder: tempfile::TempDir,
     pub(super) workspace: Workspace,
-    secret: PathBuf,
-    listener: TcpListener,
+    pub(super) secret: PathBuf,
+    pub(super) listener: TcpListener,
     _socket: UnixListener,
     socket_name: String,
 }
@@ -309,7 +309,7 @@ fn judge_identity(report: &mut Report, said: &Said, canaries: &Canaries, expecte
 }
 
 /// What a command is handed by whoever started it.
-fn judge_environment(report: &mut Report, said: &Said, expected: &Expected<'_>) {
+pub(super) fn judge_environment(report: &mut Report, said: &Said, expected: &Expected<'_>) {
     let mut names: Vec<String> =
         arguments::variables(expected.settings).into_iter().map(|(name, _)| name).collect();
     // Bash sets these by itself.
@@ -363,7 +363,7 @@ fn judge_sight(report: &mut Report, said: &Said) {
 }
 
 /// What the kernel lets one process use, or one user.
-fn judge_limits(report: &mut Report, said: &Said, expected: &Expected<'_>) {
+pub(super) fn judge_limits(report: &mut Report, said: &Said, expected: &Expected<'_>) {
     let &Expected { settings, processes, .. } = expected;
     let is_limited = said.is("core", "0")
         && said.is("open_files", &settings.open_files.to_string())

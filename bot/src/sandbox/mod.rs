@@ -9,25 +9,30 @@ mod bubblewrap;
 mod capture;
 mod cgroup;
 pub mod child;
+pub mod confine;
 mod doctor;
 pub mod forward;
+pub mod guard;
+mod guarded;
+mod landlock;
 mod lifecycle;
 mod oci;
 mod seccomp;
 mod shown;
 mod spawner;
 mod trusted;
+mod streams;
 mod usage;
 mod watch;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::workspace::{Owner, Workspace};
+use crate::workspace::{MOUNT, Owner, Workspace};
 
 /// Runs commands that nobody trusts.
 #[async_trait]
@@ -35,10 +40,15 @@ pub trait Sandbox: Send + Sync {
     /// What confines the commands, for people: a name and a version.
     fn name(&self) -> String;
 
+    /// How far commands are kept in, for people, and for whoever tells a model where its files are.
+    fn confinement(&self) -> Confinement {
+        Confinement::Sealed
+    }
+
     /// Proves each property with canaries. Cheap enough for every start.
     async fn probe(&self) -> Report;
 
-    /// Runs one command with the workspace at `/workspace`, and returns when every process of it is dead.
+    /// Runs one command with the workspace at [`Confinement::workspace`], and returns when every process of it is dead.
     /// Dropping the future ends the command.
     ///
     /// # Errors
@@ -54,6 +64,27 @@ pub trait Sandbox: Send + Sync {
     /// Whether every command that was ended is proven dead. Once one is not, it may write any workspace that it can reach,
     /// so no command runs any more until the service is started again, which ends it.
     fn is_sure(&self) -> bool;
+}
+
+/// How far a backend keeps commands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confinement {
+    /// They see a machine of their own.
+    Sealed,
+    /// They see this machine, and can open hardly any of its files and reach nobody on its network.
+    Degraded,
+    /// They can do all that the service's user can.
+    None,
+}
+
+impl Confinement {
+    /// Where a command sees its workspace.
+    pub fn workspace<'a>(&self, workspace: &'a Workspace) -> &'a Path {
+        match self {
+            Self::Sealed => Path::new(MOUNT),
+            Self::Degraded | Self::None => workspace.root(),
+        }
+    }
 }
 
 /// One command.
@@ -219,7 +250,7 @@ impl Report {
 pub struct Options {
     /// The settings of `[sandbox]`.
     pub config: config::Sandbox,
-    /// The `hyla` binary, which starts bubblewrap through its hidden `sandbox-child` command.
+    /// The `hyla` binary, which starts commands through its hidden commands.
     pub helper: PathBuf,
     /// The data folder, which need not be there: a backend may keep something of its own in it.
     pub data: PathBuf,
@@ -228,13 +259,19 @@ pub struct Options {
 /// The sandbox that the configuration asks for, and no other.
 ///
 /// # Errors
-/// The `bwrap` binary or the container engine is not there, cannot be trusted, or is too old.
+/// The `bwrap` binary or the container engine is not there, cannot be trusted, or is too old; or what a lesser backend needs is
+/// not there.
 pub fn build(options: Options) -> Result<Arc<dyn Sandbox>, SetupError> {
     match options.config.backend {
         config::Backend::Auto | config::Backend::Bubblewrap => {
             Ok(Arc::new(bubblewrap::Bubblewrap::new(options)?))
         }
         config::Backend::Oci => Ok(Arc::new(oci::Oci::new(options)?)),
+        config::Backend::LandlockDegraded => Ok(Arc::new(guarded::Guarded::degraded(options)?)),
+        config::Backend::None => {
+            let is_accepted = config::accepts_unsandboxed();
+            Ok(Arc::new(guarded::Guarded::unconfined(options, is_accepted)?))
+        }
     }
 }
 

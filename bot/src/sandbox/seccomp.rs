@@ -75,12 +75,23 @@ struct Rule {
     when: Vec<When>,
 }
 
-/// The program as bubblewrap reads it: an array of `struct sock_filter`.
-pub(super) fn program() -> Result<Vec<u8>, Error> {
+/// The steps for a process that shares network and IPC with the machine: it can make no socket, but for pairs that lead
+/// nowhere else, and no memory, queue or semaphore that outlives it.
+pub(super) fn alone() -> Result<Vec<sock_filter>, Error> {
+    let shared = calls![SYS_socket, SYS_shmget, SYS_semget, SYS_msgget, SYS_mq_open];
+    let denied = shared.map(|call| Rule { call, when: Vec::new() });
+    // What is denied always is denied whatever a rule says besides.
+    let besides = rules().into_iter().filter(|rule| {
+        !shared.iter().any(|call| call.number == rule.call.number)
+    });
+    steps(besides.chain(denied))
+}
+
+fn steps(rules: impl IntoIterator<Item = Rule>) -> Result<Vec<sock_filter>, Error> {
     let arch = processor()?;
     let errno = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let mut steps: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for rule in rules() {
+    for rule in rules {
         let of_call = steps.entry(rule.call.number).or_default();
         if !rule.when.is_empty() {
             of_call.push(SeccompRule::new(conditions(&rule.when)?)?);
@@ -88,8 +99,15 @@ pub(super) fn program() -> Result<Vec<u8>, Error> {
     }
     let filter = SeccompFilter::new(steps, SeccompAction::Allow, errno, arch)?;
     let compiled: Vec<sock_filter> = filter.try_into()?;
+    let mut steps = prelude();
+    steps.extend(compiled);
+    Ok(steps)
+}
+
+/// The program as bubblewrap reads it: an array of `struct sock_filter`.
+pub(super) fn program() -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    for step in prelude().iter().chain(&compiled) {
+    for step in steps(rules())? {
         bytes.extend_from_slice(&step.code.to_ne_bytes());
         bytes.extend_from_slice(&[step.jt, step.jf]);
         bytes.extend_from_slice(&step.k.to_ne_bytes());

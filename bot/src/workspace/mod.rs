@@ -193,6 +193,13 @@ impl Workspace {
     }
 }
 
+/// The path of what a command writes besides the workspace of this path, where the sandbox has no place of its own for it.
+pub(crate) fn scratch_beside(workspace: &Path) -> PathBuf {
+    let mut path = workspace.as_os_str().to_owned();
+    path.push("-scratch");
+    path.into()
+}
+
 /// Lets the owner into a workspace's own folder again. The agent owns it, and may have closed it to its owner: then
 /// nothing in it could be looked at, and no command could start there.
 pub(crate) fn let_owner_in(dir: impl AsFd) -> Result<(), Errno> {

@@ -17,7 +17,7 @@ use bot::workspace::{Owner, Workspace};
 const LONG: &str = "HYLA_LONG_RACES";
 
 /// The name of the probe in a workspace.
-const PROBE: &str = "/workspace/.probe";
+const PROBE: &str = ".probe";
 
 pub(crate) struct Bench {
     pub(crate) sandbox: Arc<dyn Sandbox>,
@@ -67,12 +67,13 @@ impl Bench {
     }
 
     /// Puts the probe into the workspace. Returns how a script there calls it.
-    pub(crate) fn arm(&self) -> &'static str {
-        let place = self.workspace.root().join(".probe");
+    pub(crate) fn arm(&self) -> String {
+        let place = self.workspace.root().join(PROBE);
         if !place.exists() {
             std::fs::copy(probe(), place).unwrap();
         }
-        PROBE
+        let inside = self.sandbox.confinement().workspace(&self.workspace);
+        inside.join(PROBE).display().to_string()
     }
 
     /// Attacks from inside.

@@ -24,6 +24,7 @@
 //! | T32 | a workspace made to last | `file_tools`; `hostile::a_workspace_made_to_last_is_removed` in `tests/e2e` |
 //! | T33 | what cannot be imported | `patch::tests::{nested_repositories_and_special_files_are_left_out_and_look_alikes_are_barred, what_the_agent_closed_is_imported_by_an_ordinary_user_too, ten_thousand_added_files_are_within_the_import_and_refused_by_the_gate}`; the fuzz target `import` |
 //! | T35, T38 | a bubblewrap that is missing, broken, a pretence, or somebody else's | `trust` |
+//! | T37, T39 | the backends without namespaces: refusals, what is kept in, and what is listed as not | `lesser`; `sandbox::guarded::tests` in `bot/src`; `lesser` in `tests/e2e` |
 //! | T40 | the way out of a setup command | `egress::tests`; `downloads` in `tests/e2e` |
 //! | T41 | words that become options | `sandbox::arguments::tests` |
 //! | T42 | what must still work | `running` |
@@ -36,6 +37,7 @@
 mod bench;
 mod file_tools;
 mod files;
+mod lesser;
 mod lifecycle;
 mod network;
 mod oci;

@@ -171,6 +171,7 @@ fn check_o_a_body_fits_by_the_last_character() {
             words: &words,
             session: "`m` took 2 turns",
             sandbox: "bubblewrap 1.2.3",
+            confinement: bot::sandbox::Confinement::Sealed,
             asked_by: Some("ann"),
             base_branch: "main",
             base: &base,

@@ -36,6 +36,18 @@ pub(in crate::sandbox) fn unmet(
     unmet.collect()
 }
 
+/// Why no command may run, if a limit that is required is not enforced.
+pub(in crate::sandbox) fn refusal(
+    groups: &Groups,
+    settings: &config::Sandbox,
+) -> Option<SetupError> {
+    let (limit, reason) = unmet(groups, settings).into_iter().next()?;
+    Some(SetupError::Unusable {
+        reason: format!("`{limit}` of one command is not limited: {reason}"),
+        remedy: DELEGATE.into(),
+    })
+}
+
 /// What became of the two commands that want more than they may have; none where no group limits that.
 pub(super) struct Tried {
     memory: Option<Result<End, SetupError>>,
