@@ -317,7 +317,7 @@ fn lesser_backend(config: &Config) -> Checked {
     let name = match config.sandbox.backend {
         Backend::LandlockDegraded => "landlock-degraded",
         Backend::None => "none",
-        Backend::Auto | Backend::Bubblewrap => return Ok(()),
+        Backend::Auto | Backend::Bubblewrap | Backend::Oci => return Ok(()),
     };
     need(
         config.queue.workers == 1,

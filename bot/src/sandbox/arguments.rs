@@ -43,9 +43,7 @@ pub(super) fn small_files((uid, gid): (u32, u32)) -> Vec<(&'static str, String)>
     ]
 }
 
-/// The first byte of the error stream: the sandbox is complete, and the command waits for a line on its standard input.
-pub(super) const READY: u8 = 0;
-/// Runs the script in its first argument once it is let. Until then nothing of the agent's runs, so a service that dies
+/// Says that it is ready, and runs the script in its first argument once it is let. Until then nothing of the agent's runs, so a service that dies
 /// while bubblewrap is still tying the two deaths together leaves nothing behind: the input ends, and so does this.
 const GATE: &str = r#"printf '\0' >&2 && read -r _ && exec "${@:2}" /bin/bash -lc "$1" </dev/null"#;
 

@@ -311,8 +311,6 @@ impl Sandbox for Bubblewrap {
     }
 }
 
-}
-
 fn no_group(error: cgroup::Error) -> SetupError {
     SetupError::Start {
         reason: "its control group cannot be made".into(),

@@ -29,6 +29,8 @@ use crate::workspace::{Owner, Workspace};
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit that a sleeper must be ended at.
 const SHORT: Duration = Duration::from_millis(300);
+/// What has so short a limit has ended within it.
+pub(super) const SOON: Duration = Duration::from_millis(5_300);
 
 /// Tries every property. Prints `name=value` lines, which the host judges.
 const SCRIPT: &str = r#"
@@ -129,8 +131,7 @@ pub(super) async fn probe(sandbox: &Bubblewrap, version: &str, options: &Options
         true => "cgroup.kill and the end of the sandbox's first process",
         false => "the end of the sandbox's first process",
     };
-    let by = (by, SHORT + Duration::from_secs(5));
-    let (tried, ()) = tokio::join!(tried, sleepers(&mut report, by, sandbox, &canaries));
+    let (tried, ()) = tokio::join!(tried, sleepers(&mut report, (by, SOON), sandbox, &canaries));
     limits::judge(&mut report, sandbox, &said, tried, &options.config);
     finish(&mut report, sandbox, canaries).await;
     report

@@ -20,8 +20,8 @@ mod oci;
 mod seccomp;
 mod shown;
 mod spawner;
-mod trusted;
 mod streams;
+mod trusted;
 mod usage;
 mod watch;
 

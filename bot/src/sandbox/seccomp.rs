@@ -81,9 +81,9 @@ pub(super) fn alone() -> Result<Vec<sock_filter>, Error> {
     let shared = calls![SYS_socket, SYS_shmget, SYS_semget, SYS_msgget, SYS_mq_open];
     let denied = shared.map(|call| Rule { call, when: Vec::new() });
     // What is denied always is denied whatever a rule says besides.
-    let besides = rules().into_iter().filter(|rule| {
-        !shared.iter().any(|call| call.number == rule.call.number)
-    });
+    let besides = rules()
+        .into_iter()
+        .filter(|rule| !shared.iter().any(|call| call.number == rule.call.number));
     steps(besides.chain(denied))
 }
 

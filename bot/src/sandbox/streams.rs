@@ -7,10 +7,13 @@ use std::os::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
+use tokio::sync::oneshot;
 
 use super::Stream;
-use super::arguments::READY;
 use super::capture::Capture;
+
+/// The first byte of its own on the stream: the sandbox is complete, and the command waits to be let begin.
+pub(super) const READY: u8 = 0;
 
 /// A file that is nowhere but in memory, to be read from its start.
 pub(super) fn memory(content: &[u8]) -> io::Result<OwnedFd> {
@@ -54,6 +57,36 @@ async fn read_with(
             read = &read[1..];
             // Whoever has died meanwhile does not read it.
             let _ = gate.write_all(b"\n");
+        }
+        capture.take(read);
+    }
+}
+
+/// Reads an error stream to its end. What comes before the byte that says that the container is complete are the engine's
+/// own words, and all that is returned if there never is one.
+pub(super) async fn read_after_ready(
+    stream: io::PipeReader,
+    say_ready: oneshot::Sender<()>,
+    mut words: Capture,
+    mut capture: Capture,
+) -> io::Result<Stream> {
+    let mut stream = Receiver::from_owned_fd(stream.into())?;
+    let mut bytes = vec![0; 64 << 10];
+    let mut say_ready = Some(say_ready);
+    loop {
+        let n = stream.read(&mut bytes).await?;
+        let mut read = &bytes[..n];
+        if read.is_empty() {
+            return Ok(if say_ready.is_some() { words.finish() } else { capture.finish() });
+        }
+        if say_ready.is_some() {
+            let at = read.iter().position(|byte| *byte == READY);
+            let before = &read[..at.unwrap_or(read.len())];
+            words.take(before);
+            let Some(at) = at else { continue };
+            read = &read[at + 1..];
+            // Whoever waits may have given up.
+            let _ = say_ready.take().map(|say| say.send(()));
         }
         capture.take(read);
     }

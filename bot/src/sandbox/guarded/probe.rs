@@ -3,8 +3,8 @@
 use super::{Guarded, Kind};
 use crate::sandbox::cgroup::{Controller, Groups};
 use crate::sandbox::doctor::{
-    Anyway, Canaries, Expected, PATIENCE, Said, by_service, command, finish, judge_environment,
-    judge_limits, size, sleepers, told, unmet,
+    Anyway, Canaries, Expected, PATIENCE, SOON, Said, by_service, command, finish,
+    judge_environment, judge_limits, size, sleepers, told, unmet,
 };
 use crate::sandbox::{Check, End, Finished, Report, Sandbox, Verdict, workspace_owner};
 use crate::workspace::Owner;
@@ -105,7 +105,7 @@ pub(super) async fn probe(sandbox: &Guarded) -> Report {
         Kind::Degraded { .. } => "a guard that kills all that the sandbox's user runs",
         Kind::Unconfined => "a guard that kills whatever descends from the command",
     };
-    sleepers(&mut report, by, sandbox, &canaries).await;
+    sleepers(&mut report, (by, SOON), sandbox, &canaries).await;
     limits(&mut report, sandbox);
     by_service(&mut report, &sandbox.options.config);
     finish(&mut report, sandbox, canaries).await;
@@ -139,6 +139,7 @@ fn judge(report: &mut Report, sandbox: &Guarded, finished: &Finished, canaries: 
         settings: &sandbox.options.config,
         uid: expected,
         processes: sandbox.options.config.processes,
+        tells_of_privileges: true,
         init_names: None,
     };
     judge_environment(report, &said, &wanted);

@@ -18,9 +18,6 @@ const SPARE_SECONDS: u64 = 60;
 /// Half of what the service has: where both want the processor, the service gets two thirds.
 const SHARES: &str = "512";
 
-/// The first byte of its own on the error stream: the container is complete and waits for its orders.
-pub(super) const READY: u8 = 0;
-
 /// The first process of a container. It takes its orders from its standard input: words to start a shell with, each ended by
 /// a NUL byte, an empty one, and the script. It ends when the script does, and when its input does, which the service holds
 /// open; with it the kernel ends all others. Where one was killed for memory it waits for the service to see that, as the

@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use nix::sys::resource::{Resource, getrlimit};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
 
 use super::bubblewrap::COMMANDS;
@@ -33,7 +31,7 @@ use super::doctor::Anyway;
 use super::lifecycle::Dying;
 use super::watch::{self, drained, start};
 use super::{
-    Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, forward, shown,
+    Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, forward, shown, streams,
     workspace_owner,
 };
 use crate::workspace::{MOUNT, Workspace};
@@ -173,9 +171,10 @@ impl Oci {
             .start(workspace, command, limits)
             .map_err(start("its container cannot be started"))?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
+        let words = Capture::new(WORDS, 0);
         let (say_ready, ready) = oneshot::channel();
-        let stdout = tokio::spawn(read(stdout, capture()));
-        let stderr = tokio::spawn(read_after_ready(stderr, say_ready, capture()));
+        let stdout = tokio::spawn(streams::read(stdout, capture()));
+        let stderr = tokio::spawn(streams::read_after_ready(stderr, say_ready, words, capture()));
         let orders = arguments::orders(&self.options.config, command);
         let begun = tokio::time::timeout(STARTING, begin(&mut container, ready, &orders)).await;
         let Ok(Begun::Yes(killed)) = begun else {
@@ -337,47 +336,4 @@ fn place(open: impl std::os::fd::AsFd) -> io::Result<PathBuf> {
         return Ok(path);
     }
     Err(io::Error::other(format!("`{}` is another one by now", Path::new(&path).display())))
-}
-
-/// Reads a stream to its end.
-async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream> {
-    let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let n = stream.read(&mut bytes).await?;
-        if n == 0 {
-            return Ok(capture.finish());
-        }
-        capture.take(&bytes[..n]);
-    }
-}
-
-/// Reads an error stream to its end. What comes before the byte that says that the container is complete are the engine's
-/// own words, and all that is returned if there never is one.
-async fn read_after_ready(
-    stream: io::PipeReader,
-    say_ready: oneshot::Sender<()>,
-    mut capture: Capture,
-) -> io::Result<Stream> {
-    let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
-    let mut words = Capture::new(WORDS, 0);
-    let mut say_ready = Some(say_ready);
-    loop {
-        let n = stream.read(&mut bytes).await?;
-        let mut read = &bytes[..n];
-        if read.is_empty() {
-            return Ok(if say_ready.is_some() { words.finish() } else { capture.finish() });
-        }
-        if say_ready.is_some() {
-            let at = read.iter().position(|byte| *byte == arguments::READY);
-            let before = &read[..at.unwrap_or(read.len())];
-            words.take(before);
-            let Some(at) = at else { continue };
-            read = &read[at + 1..];
-            // Whoever waits may have given up.
-            let _ = say_ready.take().map(|say| say.send(()));
-        }
-        capture.take(read);
-    }
 }
