@@ -6,6 +6,7 @@
 //! pointers: both would need further addresses and credentials.
 
 mod error;
+mod id;
 mod local;
 mod lock;
 mod mirror;
@@ -28,6 +29,7 @@ pub(crate) use mirror::tree_of;
 pub use provide::Stock;
 pub use remote::RemoteError;
 
+pub(crate) use id::object_id;
 pub(crate) use local::open as open_local;
 pub(crate) use lock::Locks;
 pub(crate) use options::prepare;

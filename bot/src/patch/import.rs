@@ -374,9 +374,8 @@ impl Import<'_> {
         mode: Mode,
         content: &[u8],
     ) -> Result<(), Error> {
-        let id = Oid::hash_object(ObjectType::Blob, content)?;
-        let entry = Entry { id, mode };
-        if old == Some(entry) {
+        let id = checkout::object_id(ObjectType::Blob, content);
+        if old.is_some_and(|old| old.mode == mode && old.id.as_bytes() == id) {
             self.seen.insert(path.to_vec());
             return Ok(());
         }
@@ -401,8 +400,8 @@ impl Import<'_> {
         }
         self.bytes = total;
         self.seen.insert(path.to_vec());
-        self.repository.blob(content)?;
-        self.changed.insert(name.to_owned(), Some(entry));
+        let id = self.repository.blob(content)?;
+        self.changed.insert(name.to_owned(), Some(Entry { id, mode }));
         Ok(())
     }
 

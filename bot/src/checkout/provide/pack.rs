@@ -17,6 +17,8 @@ use git2::ObjectType;
 use sha1::{Digest, Sha1};
 use tempfile::NamedTempFile;
 
+use crate::checkout::object_id;
+
 /// How the name of a pack begins that is not finished. Git and libgit2 pass over it.
 pub(crate) const GROWING: &str = "pack_new_";
 
@@ -81,11 +83,7 @@ impl<'f> Writer<'f> {
 
     /// Adds an object and returns its id, which is that of the content and not what someone takes it for.
     pub(super) fn add(&mut self, kind: ObjectType, content: &[u8]) -> Result<Sum> {
-        let id = Sha1::new()
-            .chain_update(format!("{kind} {}\0", content.len()))
-            .chain_update(content)
-            .finalize()
-            .into();
+        let id = object_id(kind, content);
         let (offset, mut crc) = (self.n_bytes, Crc::new());
         let header = header(kind, content.len())?;
         crc.update(&header);
