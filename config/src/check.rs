@@ -257,7 +257,7 @@ fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
         oci(&sandbox.oci)?;
     }
     for folder in &sandbox.read_only {
-        readable(folder, data_dir)?;
+        showable(folder, data_dir).map_err(|reason| ("sandbox.read_only".to_owned(), reason))?;
     }
     for folder in &sandbox.path {
         let is_visible = folder.starts_with("/usr")
@@ -342,23 +342,28 @@ fn is_normal(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-/// Folders of the system or of people, and whatever lies around the bot's own data, never become visible.
-fn readable(folder: &Path, data_dir: &Path) -> Checked {
+/// Whether commands may be shown a folder: those of the system or of people, and whatever lies around the bot's own data,
+/// never become visible.
+///
+/// # Errors
+/// Says why not.
+pub fn showable(folder: &Path, data_dir: &Path) -> Result<(), String> {
     let shown = folder.display();
-    let refuse = |reason: String| Err(("sandbox.read_only".to_owned(), reason));
     if !folder.is_absolute() || !is_normal(folder) {
-        return refuse(format!("`{shown}` must be an absolute path without `..`"));
+        return Err(format!("`{shown}` must be an absolute path without `..`"));
     }
     let closed =
         ["/proc", "/sys", "/dev", "/run", "/var/run", "/etc", "/tmp", "/workspace", "/boot"];
     let too_wide = ["/", "/home", "/root", "/var", "/var/lib", "/mnt", "/media", "/srv"];
+    let is_home = folder.parent() == Some(Path::new("/home"));
     if closed.iter().any(|root| folder.starts_with(root))
         || too_wide.iter().any(|root| folder == Path::new(root))
+        || is_home
     {
-        return refuse(format!("`{shown}` would show the agent more than a toolchain"));
+        return Err(format!("`{shown}` would show the agent more than a toolchain"));
     }
     if data_dir.starts_with(folder) || folder.starts_with(data_dir) {
-        return refuse(format!(
+        return Err(format!(
             "`{shown}` would show the agent the bot's own data in `{}`",
             data_dir.display()
         ));

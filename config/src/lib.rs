@@ -24,6 +24,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use check::showable;
 pub use clean_up::CleanUp;
 pub use egress::Egress;
 pub use evidence::Evidence;

@@ -44,7 +44,7 @@ pub struct Sandbox {
     pub open_files: u64,
     /// Bytes that the workspace may hold; a command that passes it is ended.
     pub workspace_bytes: u64,
-    /// Files and folders that the workspace may hold; a command that passes it is ended.
+    /// Files and folders that the workspace may hold, 200 of them within each other; a command that passes either is ended.
     pub workspace_files: u64,
     /// Bytes of the workspace's file system that stay free for everybody else; a command that takes them is ended.
     pub free_bytes: u64,

@@ -43,9 +43,17 @@ pub(super) fn small_files((uid, gid): (u32, u32)) -> Vec<(&'static str, String)>
     ]
 }
 
-/// Says that it is ready, and runs the script in its first argument once it is let. Until then nothing of the agent's runs, so a service that dies
-/// while bubblewrap is still tying the two deaths together leaves nothing behind: the input ends, and so does this.
-const GATE: &str = r#"printf '\0' >&2 && read -r _ && exec "${@:2}" /bin/bash -lc "$1" </dev/null"#;
+/// Says that the sandbox is complete, and runs the script in its first argument once it is let. Until then nothing of the
+/// agent's runs. Bubblewrap's own process inside ties its death to the service's and then takes the filter, both a moment
+/// after it has started this; and a service that dies before leaves nothing behind: the input ends, and so does this.
+const GATE: &str = r#"filtered() {
+  while read -r key value _; do [ "$key$value" = Seccomp:2 ] && return; done </proc/1/status
+  return 1
+}
+until filtered; do
+  [ "$SECONDS" -lt 10 ] || { echo "process 1 of the sandbox has no system call filter" >&2; exit 1; }
+done
+printf '\0' >&2 && read -r _ && exec "${@:2}" /bin/bash -lc "$1" </dev/null"#;
 
 /// The command line after `--`.
 pub(super) fn argv(command: &Command) -> Vec<OsString> {

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use super::capture::Capture;
 use super::cgroup::{self, Controller, Group, Groups};
@@ -16,7 +17,7 @@ use super::child::{FIRST_FILE, Limits, Orders};
 use super::doctor::Anyway;
 use super::lifecycle::{Dying, Running};
 use super::spawner::{Spawner, Start};
-use super::streams::{memory, read, read_gated};
+use super::streams::{memory, read, read_after_ready};
 use super::watch::{drained, start};
 use super::{
     Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
@@ -49,7 +50,7 @@ impl Bubblewrap {
         // From here on it is the binary that was looked at, whatever becomes of a link that led to it.
         options.config.bwrap =
             trusted::binary(&options.config.bwrap, "sandbox.bwrap", "bubblewrap")?;
-        shown::without_sockets(&options.config.read_only)?;
+        shown::check(&options)?;
         let bwrap = &options.config.bwrap;
         let ask = |flag: &str| {
             let asked = Process::new(bwrap).arg(flag).env_clear().stdin(Stdio::null()).output();
@@ -232,10 +233,17 @@ impl Bubblewrap {
         watch::let_in(workspace)?;
         let begun = Instant::now();
         let killed = group.killed();
-        let (mut running, [stdout, stderr], gate) = self.start(workspace, command, group).await?;
+        let (mut running, [stdout, stderr], mut gate) =
+            self.start(workspace, command, group).await?;
+        let (say_begun, mut is_begun) = oneshot::channel();
+        let begin = move || {
+            // Whoever has died meanwhile reads neither.
+            let _ = gate.write_all(b"\n");
+            let _ = say_begun.send(());
+        };
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
         let stdout = tokio::spawn(read(stdout, capture()));
-        let stderr = tokio::spawn(read_gated(stderr, gate, capture()));
+        let stderr = tokio::spawn(read_after_ready(stderr, begin, capture()));
         let ended = tokio::select! {
             gone = running.gone() => gone.map(|()| None),
             () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
@@ -254,9 +262,8 @@ impl Bubblewrap {
             (Some(end), _) => end,
             // Bubblewrap itself may be among the killed, and then there is no exit code.
             (None, _) if gone.is_out_of_memory => End::OutOfMemory,
-            (None, Some(code)) => End::Exited(code),
-            // Bubblewrap tells no exit code where the command never began.
-            (None, None) => {
+            (None, Some(code)) if is_begun.try_recv().is_ok() => End::Exited(code),
+            (None, _) => {
                 let words = String::from_utf8_lossy(&stderr.head).trim().to_owned();
                 let reason = if words.is_empty() { gone.status.to_string() } else { words };
                 let reason = match doctor::remedy(&reason) {

@@ -60,12 +60,7 @@ say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(u
 say oom_score "$(cat /proc/self/oom_score_adj)"
 size() { say "$1" "$(($(stat -f -c '%b * %S' "$2")))"; }
 size tmp_bytes /tmp; size home_bytes "$HOME"; size shm_bytes /dev/shm
-# Bubblewrap's own process takes the filter a moment after it has started the command.
-for n in $(seq 40); do
-  while read -r key value rest; do case $key in Seccomp:) init=$value;; esac; done </proc/1/status
-  [ "$init" = 2 ] && break
-  sleep 0.05
-done
+while read -r key value rest; do case $key in Seccomp:) init=$value;; esac; done </proc/1/status
 say init_seccomp "$init"
 exit 7
 "#;
@@ -102,6 +97,8 @@ pub(super) struct Canaries {
     _folder: tempfile::TempDir,
     pub(super) workspace: Workspace,
     pub(super) secret: PathBuf,
+    /// A folder that everybody may write, with such a file `canary`: no owner and no mode keeps anybody out.
+    pub(super) open: PathBuf,
     pub(super) listener: TcpListener,
     _socket: UnixListener,
     socket_name: String,
@@ -173,12 +170,19 @@ impl Canaries {
         let folder = tempfile::tempdir()?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let secret = folder.path().join("canary");
-        std::fs::write(&secret, "the canary")?;
+        let open = folder.path().join("open");
+        std::fs::create_dir(&open)?;
+        for (file, mode) in [(&secret, 0o644), (&open.join("canary"), 0o666)] {
+            std::fs::write(file, "the canary")?;
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode))?;
+        }
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777))?;
         let workspace = Workspace::create(&folder.path().join("workspace"), owner)?;
         let socket_name = format!("hyla-canary-{}", folder.path().display()).replace('/', "-");
         let address = SocketAddr::from_abstract_name(&socket_name)?;
         Ok(Self {
             secret,
+            open,
             workspace,
             listener: TcpListener::bind("127.0.0.1:0")?,
             _socket: UnixListener::bind_addr(&address)?,

@@ -180,11 +180,13 @@ impl Drop for Running {
 }
 
 fn end(mut parts: Parts) -> io::Result<Gone> {
-    parts.group.kill()?;
+    // Each of these ends the command, so none waits for another to succeed.
+    let by_group = parts.group.kill();
     // As long as bubblewrap is starting, its number for the inner process is still to come.
-    parts.status.read_until(TOLD, |status| !matches!(status.inner, Inner::Untold))?;
-    parts.status.end_inner()?;
-    kill(&parts.outer)?;
+    let told = parts.status.read_until(TOLD, |status| !matches!(status.inner, Inner::Untold));
+    let inner = parts.status.end_inner();
+    let outer = kill(&parts.outer);
+    by_group.and(told).and(inner).and(outer)?;
     let status = parts.child.wait()?;
     if !parts.status.read_until(DEATH, |_| false)? {
         return Err(io::Error::other("its status is still open"));

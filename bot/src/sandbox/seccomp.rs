@@ -76,9 +76,23 @@ struct Rule {
 }
 
 /// The steps for a process that shares network and IPC with the machine: it can make no socket, but for pairs that lead
-/// nowhere else, and no memory, queue or semaphore that outlives it.
+/// nowhere else, and use no memory, queue or semaphore that outlives it, its own or another's.
 pub(super) fn alone() -> Result<Vec<sock_filter>, Error> {
-    let shared = calls![SYS_socket, SYS_shmget, SYS_semget, SYS_msgget, SYS_mq_open];
+    let shared = calls![
+        SYS_socket,
+        SYS_shmget,
+        SYS_shmat,
+        SYS_shmctl,
+        SYS_semget,
+        SYS_semop,
+        SYS_semtimedop,
+        SYS_semctl,
+        SYS_msgget,
+        SYS_msgsnd,
+        SYS_msgrcv,
+        SYS_msgctl,
+        SYS_mq_open,
+    ];
     let denied = shared.map(|call| Rule { call, when: Vec::new() });
     // What is denied always is denied whatever a rule says besides.
     let besides = rules()
@@ -157,8 +171,8 @@ fn prelude() -> Vec<sock_filter> {
 }
 
 fn rules() -> Vec<Rule> {
-    let [clone, ioctl, socket, socketpair] =
-        calls![SYS_clone, SYS_ioctl, SYS_socket, SYS_socketpair];
+    let [clone, ioctl, socket, socketpair, prctl] =
+        calls![SYS_clone, SYS_ioctl, SYS_socket, SYS_socketpair, SYS_prctl];
     let mut rules: Vec<Rule> =
         denied().into_iter().map(|call| Rule { call, when: Vec::new() }).collect();
     let mut deny = |call: Call, when: Vec<When>| rules.push(Rule { call, when });
@@ -183,6 +197,12 @@ fn rules() -> Vec<Rule> {
     deny(socket, vec![When::IsNone(0, vec![unix, inet, inet6, netlink])]);
     deny(socket, vec![When::Is(0, netlink), When::IsNone(2, vec![0])]);
     deny(socketpair, vec![When::IsNone(0, vec![unix])]);
+    // The first process dies with the service because of such a signal, and commands can write into its memory.
+    let (parent, kill) = (libc::PR_SET_PDEATHSIG, libc::SIGKILL.unsigned_abs());
+    deny(
+        prctl,
+        vec![When::Is(0, u64::from(parent.unsigned_abs())), When::IsNone(1, vec![u64::from(kill)])],
+    );
     // A set-id file in the workspace would be one on the host.
     for bit in [SET_UID, SET_GID] {
         for (call, mode) in mode_calls() {

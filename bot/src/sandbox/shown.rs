@@ -1,34 +1,47 @@
 //! The folders that an operator shows to commands, looked through before the first command: a socket in one would be a
-//! door to whoever listens on the host, and that a folder is read-only closes no socket.
+//! door to whoever listens on the host, and that a folder is read-only closes no socket; and a link may lead anywhere.
 //!
 //! It looks once. A socket that is made later in such a folder, which the agent cannot do, is not seen.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use super::SetupError;
+use super::{Options, SetupError};
 
-/// Nothing, when none of the folders holds a socket.
+/// Nothing, when all of the folders may be shown.
 ///
 /// # Errors
-/// One does, or is not there.
-pub(super) fn without_sockets(folders: &[PathBuf]) -> Result<(), SetupError> {
-    for folder in folders {
+/// One is not there, holds a socket, or is the link to a folder that the configuration could not name.
+pub(super) fn check(options: &Options) -> Result<(), SetupError> {
+    let real = |path: &Path| std::fs::canonicalize(path);
+    let data = real(&options.data).unwrap_or_else(|_| options.data.clone());
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    for folder in &options.config.read_only {
         let shown = folder.display();
-        // Bubblewrap follows a link at the source of a mount.
-        let real = std::fs::canonicalize(folder).map_err(|error| SetupError::Unusable {
-            reason: format!("there is no `{shown}`: {error}"),
-            remedy: "install what it should hold, or take it out of `sandbox.read_only`".into(),
-        })?;
+        let refuse = |reason: String, remedy: String| Err(SetupError::Unusable { reason, remedy });
+        let instead = || format!("name another folder than `{shown}` in `sandbox.read_only`");
+        // The backends follow a link at the source of a mount.
+        let real = match real(folder) {
+            Ok(real) => real,
+            Err(error) => {
+                let remedy = "install what it should hold, or take it out of `sandbox.read_only`";
+                return refuse(format!("there is no `{shown}`: {error}"), remedy.into());
+            }
+        };
+        if home.as_ref().is_some_and(|home| home.starts_with(&real)) {
+            return refuse(format!("`{shown}` would show the agent the service's home"), instead());
+        }
         if let Some(socket) = socket_in(&real) {
             let reason = format!(
                 "`{}` is a socket, by which commands would reach whoever listens there",
                 socket.display()
             );
-            let remedy = format!(
-                "name a folder without sockets instead of `{shown}` in `sandbox.read_only`"
-            );
-            return Err(SetupError::Unusable { reason, remedy });
+            return refuse(reason, instead());
+        }
+        if real != *folder
+            && let Err(reason) = config::showable(&real, &data)
+        {
+            return refuse(format!("`{shown}` leads elsewhere: {reason}"), instead());
         }
     }
     Ok(())

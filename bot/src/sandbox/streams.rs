@@ -7,13 +7,16 @@ use std::os::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
-use tokio::sync::oneshot;
 
 use super::Stream;
 use super::capture::Capture;
 
 /// The first byte of its own on the stream: the sandbox is complete, and the command waits to be let begin.
 pub(super) const READY: u8 = 0;
+/// Bytes kept of what is said before it.
+const WORDS: usize = 8 << 10;
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
 
 /// A file that is nowhere but in memory, to be read from its start.
 pub(super) fn memory(content: &[u8]) -> io::Result<OwnedFd> {
@@ -24,69 +27,44 @@ pub(super) fn memory(content: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Reads a stream to its end.
-pub(super) async fn read(stream: io::PipeReader, capture: Capture) -> io::Result<Stream> {
-    read_with(stream, None, capture).await
-}
-
-/// Reads a stream to its end. The first byte may say that the sandbox is complete: then the command is let begin, and the
-/// byte is none of its own.
-pub(super) async fn read_gated(
-    stream: io::PipeReader,
-    gate: io::PipeWriter,
-    capture: Capture,
-) -> io::Result<Stream> {
-    read_with(stream, Some(gate), capture).await
-}
-
-async fn read_with(
-    stream: io::PipeReader,
-    mut gate: Option<io::PipeWriter>,
-    mut capture: Capture,
-) -> io::Result<Stream> {
+pub(super) async fn read(stream: io::PipeReader, mut capture: Capture) -> io::Result<Stream> {
     let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
+    let mut bytes = vec![0; CHUNK];
     loop {
         let n = stream.read(&mut bytes).await?;
-        let mut read = &bytes[..n];
-        if read.is_empty() {
+        if n == 0 {
             return Ok(capture.finish());
         }
-        if let Some(mut gate) = gate.take()
-            && read[0] == READY
-        {
-            read = &read[1..];
-            // Whoever has died meanwhile does not read it.
-            let _ = gate.write_all(b"\n");
-        }
-        capture.take(read);
+        capture.take(&bytes[..n]);
     }
 }
 
-/// Reads an error stream to its end. What comes before the byte that says that the container is complete are the engine's
-/// own words, and all that is returned if there never is one.
+/// Reads an error stream to its end. What comes before the byte that says that the sandbox is complete are the words of
+/// whoever made it, and all that is returned if there never is one.
 pub(super) async fn read_after_ready(
     stream: io::PipeReader,
-    say_ready: oneshot::Sender<()>,
-    mut words: Capture,
+    begin: impl FnOnce(),
     mut capture: Capture,
 ) -> io::Result<Stream> {
     let mut stream = Receiver::from_owned_fd(stream.into())?;
-    let mut bytes = vec![0; 64 << 10];
-    let mut say_ready = Some(say_ready);
+    let mut bytes = vec![0; CHUNK];
+    let mut words = Capture::new(WORDS, 0);
+    let mut begin = Some(begin);
     loop {
         let n = stream.read(&mut bytes).await?;
         let mut read = &bytes[..n];
         if read.is_empty() {
-            return Ok(if say_ready.is_some() { words.finish() } else { capture.finish() });
+            return Ok(if begin.is_some() { words.finish() } else { capture.finish() });
         }
-        if say_ready.is_some() {
+        if let Some(waiting) = begin.take() {
             let at = read.iter().position(|byte| *byte == READY);
-            let before = &read[..at.unwrap_or(read.len())];
-            words.take(before);
-            let Some(at) = at else { continue };
+            words.take(&read[..at.unwrap_or(read.len())]);
+            let Some(at) = at else {
+                begin = Some(waiting);
+                continue;
+            };
+            waiting();
             read = &read[at + 1..];
-            // Whoever waits may have given up.
-            let _ = say_ready.take().map(|say| say.send(()));
         }
         capture.take(read);
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::workspace::{let_owner_in, set_mode};
 
-/// Folders within folders that are looked into; deeper ones take an open file each.
+/// Folders within folders that may be; each takes an open file, and what lies deeper would not be seen.
 const DEPTH: usize = 200;
 /// Files and folders that the file system must still have room for.
 const FREE_FILES: u64 = 10_000;
@@ -29,7 +29,7 @@ pub(super) fn is_full(workspace: &OwnedFd, free_bytes: u64) -> io::Result<bool> 
     Ok(has_no_files || system.f_bavail.saturating_mul(system.f_frsize) < free_bytes)
 }
 
-/// Whether the workspace holds more than it may.
+/// Whether the workspace holds more than it may, or so deep that it cannot be seen.
 pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64, limit_files: u64) -> io::Result<bool> {
     // Without the first folder there is nothing to be seen this time; the next look comes soon.
     let Some(top) = top(workspace)? else { return Ok(false) };
@@ -49,7 +49,10 @@ pub(super) fn is_over(workspace: &OwnedFd, limit_bytes: u64, limit_files: u64) -
         if n_bytes > limit_bytes || n_entries > limit_files {
             return Ok(true);
         }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stack.len() < DEPTH {
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            if stack.len() == DEPTH {
+                return Ok(true);
+            }
             let Some(folder) = stack.last() else { break };
             // What is gone by now takes no room.
             if let Ok(inner) = Folder::open(&folder.dir, &name) {
@@ -189,6 +192,17 @@ mod tests {
         }
         let held = fs::File::open(place.path()).unwrap().into();
         assert!(is_over(&held, u64::MAX, 13).unwrap() && !is_over(&held, u64::MAX, 14).unwrap());
+    }
+
+    #[test]
+    fn nothing_hides_in_depth() {
+        let place = tempfile::tempdir().unwrap();
+        let held = fs::File::open(place.path()).unwrap().into();
+        let folders = |n: usize| place.path().join("d/".repeat(n));
+        fs::create_dir_all(folders(DEPTH - 1)).unwrap();
+        assert!(!is_over(&held, u64::MAX, u64::MAX).unwrap());
+        fs::create_dir(folders(DEPTH)).unwrap();
+        assert!(is_over(&held, u64::MAX, u64::MAX).unwrap());
     }
 
     #[test]

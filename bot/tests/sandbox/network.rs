@@ -94,6 +94,19 @@ async fn t11_a_folder_with_a_socket_is_not_shown() {
     }
 }
 
+/// The configuration can name neither, and a link to one is no way around that.
+#[tokio::test]
+async fn t05_a_link_to_a_folder_of_the_system_is_not_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("link");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let Err(error) = build(options(|config| config.read_only = vec![link])) else {
+        panic!("shown")
+    };
+    let text = error.to_string();
+    assert!(text.contains("leads elsewhere") && text.contains("`/etc`"), "{text}");
+}
+
 #[tokio::test]
 async fn t12_only_harmless_families_of_sockets_can_be_made() {
     let bench = usual();

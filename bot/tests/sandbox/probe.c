@@ -25,6 +25,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -163,6 +164,8 @@ static long compare(char **value) {
     (void)value;
     return syscall(SYS_kcmp, getpid(), getpid(), 0, 0, 1);
 }
+
+static long dies_by(char **value) { return prctl(PR_SET_PDEATHSIG, atol(value[0])); }
 
 static long handle_of(char **value) {
     struct { struct file_handle head; char rest[128]; } handle;
@@ -421,6 +424,7 @@ static long memory_put(char **value) {
     return shmget(SHARED, 4096, IPC_CREAT | 0666);
 }
 static long memory_look(char **value) { (void)value; return shmget(SHARED, 4096, 0); }
+static long memory_attach(char **value) { return (long)shmat(atoi(value[0]), NULL, SHM_RDONLY) == -1 ? -1 : 0; }
 static long memory_drop(char **value) {
     (void)value;
     return shmctl(shmget(SHARED, 4096, 0), IPC_RMID, NULL);
@@ -454,7 +458,7 @@ static const struct { const char *name; attack *run; } ATTACKS[] = {
     ATTACK(move_mount_of), ATTACK(set_mount),
     ATTACK(ring), ATTACK(bpf_map), ATTACK(key_ring), ATTACK(add_key), ATTACK(request_key), ATTACK(perf),
     ATTACK(page_faults), ATTACK(trace), ATTACK(read_memory), ATTACK(write_memory), ATTACK(compare), ATTACK(handle_of),
-    ATTACK(open_handle), ATTACK(watch_all), ATTACK(old_calls), ATTACK(x32_calls), ATTACK(inject),
+    ATTACK(open_handle), ATTACK(watch_all), ATTACK(dies_by), ATTACK(old_calls), ATTACK(x32_calls), ATTACK(inject),
     ATTACK(tcp), ATTACK(udp), ATTACK(udp_connect), ATTACK(abstract), ATTACK(unix_path), ATTACK(make_socket),
     ATTACK(make_pair), ATTACK(loopback),
     ATTACK(type), ATTACK(type_with_high_bits), ATTACK(paste), ATTACK(is_typed),
@@ -465,7 +469,7 @@ static const struct { const char *name; attack *run; } ATTACKS[] = {
     ATTACK(setuid_fchmodat2), ATTACK(setgid_chmod), ATTACK(setuid_open), ATTACK(setuid_openat), ATTACK(setuid_openat2),
     ATTACK(setuid_unnamed), ATTACK(setuid_creat), ATTACK(setuid_mknod), ATTACK(setuid_pipe), ATTACK(setgid_mkdir),
     ATTACK(setgid_mkdirat), ATTACK(device), ATTACK(file_capability),
-    ATTACK(memory_put), ATTACK(memory_look), ATTACK(memory_drop), ATTACK(queue_put), ATTACK(queue_look),
+    ATTACK(memory_put), ATTACK(memory_look), ATTACK(memory_attach), ATTACK(memory_drop), ATTACK(queue_put), ATTACK(queue_look),
     ATTACK(queue_drop), ATTACK(deep), ATTACK(flip),
 };
 

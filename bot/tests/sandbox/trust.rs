@@ -45,7 +45,7 @@ fn refusal(bwrap: &Path) -> String {
 #[tokio::test]
 async fn t35_a_sandbox_that_only_pretends_fails_the_probe() {
     let script = "echo \"{\\\"child-pid\\\": $$}\" >&4\n\
-        \"$@\" 4>&-; code=$?\n\
+        printf '\\0' >&2; read -r _; /bin/bash -lc \"${@: -1}\" </dev/null 4>&-; code=$?\n\
         echo \"{\\\"exit-code\\\": $code}\" >&4\n\
         exit $code";
     let Some(folder) = fake_bwrap(script) else { return };
@@ -58,6 +58,26 @@ async fn t35_a_sandbox_that_only_pretends_fails_the_probe() {
     for name in ["filter", "no-network", "no-host-files", "no-host-processes", "no-open-files"] {
         assert!(failed(name), "{name} does not see it: {report:#?}");
     }
+}
+
+/// As for a moment with every bubblewrap: the command is there, and process 1 has no filter yet.
+#[tokio::test]
+async fn t09_no_command_begins_before_process_1_is_filtered() {
+    let first = std::fs::read_to_string("/proc/1/status").unwrap_or_default();
+    if first.contains("Seccomp:\t2") {
+        eprintln!(
+            "left out: this machine's own process 1 is filtered, and plays the sandbox's here"
+        );
+        return;
+    }
+    let script = "echo \"{\\\"child-pid\\\": $$}\" >&4; \"$@\" 4>&-; code=$?\n\
+        echo \"{\\\"exit-code\\\": $code}\" >&4; exit $code";
+    let Some(folder) = fake_bwrap(script) else { return };
+    let bench = bench(options(|config| config.bwrap = folder.path().join("bwrap")));
+    let begun = format!("touch {}", bench.workspace.root().join("begun").display());
+    let error = bench.sandbox.run(&bench.workspace, &command(&begun)).await.unwrap_err();
+    assert!(error.to_string().contains("has no system call filter"), "{error}");
+    assert!(!bench.workspace.root().join("begun").exists());
 }
 
 /// It tells a number that no process has, so that nobody can watch the inner process.

@@ -70,7 +70,7 @@ impl Guarded {
             reason: error.to_string(),
             remedy: "run the bot on x86-64 or AArch64".into(),
         })?;
-        shown::without_sockets(&options.config.read_only)?;
+        shown::check(&options)?;
         Ok(Self::new(Kind::Degraded { landlock }, options))
     }
 

@@ -20,16 +20,17 @@ const SHARES: &str = "512";
 
 /// The first process of a container. It takes its orders from its standard input: words to start a shell with, each ended by
 /// a NUL byte, an empty one, and the script. It ends when the script does, and when its input does, which the service holds
-/// open; with it the kernel ends all others. Where one was killed for memory it waits for the service to see that, as the
-/// engine forgets the control group with the container. The script is no argument where it is longer than one may be. It is run
-/// below a shell that exits with its code, as `wait -n` may miss a job that a signal ended before.
+/// open; with it the kernel ends all others. No command can stop it with a signal; one that writes into its memory can make it
+/// stay when its input ends, and then podman's own time limit ends the container; docker has none. Where one was killed for
+/// memory it waits for the service to see that, as the engine forgets the control group with the container. The script is no
+/// argument where it is longer than one may be.
 pub(super) const FIRST: &str = r#"exec 3<&0 </dev/null
 umask 022
 printf '\0' >&2
 words=()
 while IFS= read -r -d '' word <&3 && [ -n "$word" ]; do words+=("$word"); done
 IFS= read -r -d '' script <&3 || exit 125
-run() { { env -i "${words[@]}" /bin/bash -lc "$1" 3<&- 2>&4 4>&-; } 4>&2 2>/dev/null; }
+run() { exec env -i "${words[@]}" /bin/bash -lc "$1" 3<&-; }
 if [ "${#script}" -gt 100000 ]; then
   run 'eval "$(cat <&9)" 9<&-' 9<<<"$script" &
 else
@@ -37,10 +38,12 @@ else
 fi
 child=$!
 exec >/dev/null 2>&1
-{ read -r -d '' _ <&3; } &
-wait -n
+while kill -0 "$child"; do
+  read -r -t 0.05 -d '' _ <&3
+  [ $? -gt 128 ] || exit 125
+done
+wait "$child"
 code=$?
-kill -0 "$child" && exit 125
 for file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
   while read -r event n; do
     [ "$event" = oom_kill ] && [ "$n" != 0 ] && read -r -t 5 -d '' _ <&3

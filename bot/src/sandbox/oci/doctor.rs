@@ -30,16 +30,28 @@ const FEW_PROCESSES: u64 = 16;
 const BREEDER: &str = "for n in {1..32}; do sleep 60 & done; wait";
 /// How long that may take: the shell tries again for a quarter of a minute, but says so at once.
 const SHORT: Duration = Duration::from_secs(2);
-/// What is mounted besides what was asked for, and can be written; what lies where engines put secrets; groups.
+/// What is mounted besides what was asked for; devices besides those of every container; what lies where engines put secrets;
+/// groups. What an engine mounts over `/proc` hides something of it.
 const ADDITIONS: &str = r#"
 while read -r _ _ _ _ point _; do
-  case $point in /proc|/proc/*|/dev|/dev/*|/workspace|/tmp|/home/agent) continue;; esac
-  [ -w "$point" ] && printf 'add:%s=yes\n' "$point"
+  case $point in
+    /|/proc|/proc/*|/sys|/sys/*|/dev|/dev/pts|/dev/mqueue|/dev/shm|/workspace|/tmp|/home/agent) continue;;
+    /etc/hosts|/etc/hostname|/etc/resolv.conf|/run/.containerenv) continue;;
+  esac
+  asked=no
+  for own in ASKED; do [ "$point" = "$own" ] && asked=yes; done
+  [ "$asked" = yes ] || printf 'add:%s=yes\n' "$point"
 done </proc/self/mountinfo
+for device in $(find /dev ! -type d ! -type l); do
+  case $device in
+    /dev/null|/dev/zero|/dev/full|/dev/random|/dev/urandom|/dev/tty|/dev/console|/dev/ptmx|/dev/pts/*) ;;
+    *) printf 'add:%s=yes\n' "$device";;
+  esac
+done
 for place in /run/secrets /var/run/secrets; do
   [ -n "$(ls -A "$place" 2>/dev/null)" ] && printf 'add:%s=yes\n' "$place"
 done
-printf 'groups=%s\n' "$(id -G)"
+printf 'groups=%s\nkernel=%s\n' "$(id -G)" "$(uname -r)"
 "#;
 
 /// The limits that are required and that the engine cannot set.
@@ -109,18 +121,36 @@ fn users(engine: &Engine) -> Check {
 
 /// What the engine's settings or the image put beside what was asked for.
 async fn additions(report: &mut Report, sandbox: &Oci, canaries: &Canaries, uid: u32) {
-    let script = command(ADDITIONS.into(), PATIENCE);
+    let asked = match sandbox.mounts(&canaries.workspace, &Command::default()) {
+        Ok(mounts) => mounts.iter().map(|mount| quoted(&mount.at)).collect::<Vec<_>>().join(" "),
+        Err(error) => return report.add("nothing-added", false, error.to_string()),
+    };
+    let script = command(ADDITIONS.replace("ASKED", &asked), PATIENCE);
     let said = match sandbox.run_anyway(&canaries.workspace, &script).await {
         Ok(finished) => Said::of(&finished),
         Err(error) => return report.add("nothing-added", false, told(&error)),
     };
+    let machine = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if sandbox.engine.is_gvisor() && said.is("kernel", machine.trim()) {
+        let detail = "commands see this machine's own kernel, so it is no gVisor, whatever it is called; install runsc, or choose another name in `sandbox.oci.runtime`";
+        report.add("runtime", false, format!("{}: {detail}", sandbox.engine.name()));
+    }
     let added = said.reached("add:");
     let own = arguments::inside(sandbox.engine.users, canaries.workspace.owner()).1.to_string();
     let holds = added.is_empty() && said.is("groups", &own);
-    let seen =
-        format!("writable or secret: {}; user {uid}, {}", listed(&added), said.shown(&["groups"]));
-    let remedy = "; take the volumes out of the image and the mounts out of containers.conf";
+    let seen = format!(
+        "added by the engine or the image: {}; user {uid}, {}",
+        listed(&added),
+        said.shown(&["groups"])
+    );
+    let remedy =
+        "; take the volumes out of the image, and the mounts and devices out of containers.conf";
     report.add("nothing-added", holds, if holds { seen } else { seen + remedy });
+}
+
+/// A word for the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Whether the image can run the program that leads a setup command to its proxy.

@@ -138,6 +138,10 @@ impl Engine {
         let learned = learned.map_err(|(reason, remedy)| {
             unusable(format!("{}: {reason}", self.version), remedy.into())
         })?;
+        if let Some(path) = self.chosen.as_deref().map(Path::new).filter(|path| path.is_absolute())
+        {
+            trusted::binary(path, "sandbox.oci.runtime", "the runtime")?;
+        }
         let chosen = self.chosen.as_deref().unwrap_or(&learned.runtime);
         let name = Path::new(chosen).file_name().unwrap_or_default();
         self.runtime = name.to_string_lossy().into_owned();

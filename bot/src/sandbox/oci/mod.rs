@@ -42,8 +42,6 @@ use folder::Folder;
 
 /// How long an engine may take until a command can begin. The first container of an image may be copied for its users.
 const STARTING: Duration = Duration::from_secs(300);
-/// Bytes kept of what an engine says before a command begins.
-const WORDS: usize = 8 << 10;
 
 /// Runs each command in a container of its own.
 pub(super) struct Oci {
@@ -60,7 +58,7 @@ impl Oci {
     /// # Errors
     /// The engine or the image is not there, or it cannot keep what is promised.
     pub(super) fn new(options: Options) -> Result<Self, SetupError> {
-        shown::without_sockets(&options.config.read_only)?;
+        shown::check(&options)?;
         let settings = &options.config;
         let engine = Engine::open(&settings.oci)?;
         let is_below =
@@ -77,6 +75,14 @@ impl Oci {
         engine.need_image(&settings.oci.image)?;
         let user = arguments::inside(engine.users, workspace_owner(&options));
         let folder = Folder::make(&options.data, user, &engine)?;
+        // The engine mounts it from a process of its own, where `/proc/self` is another.
+        let helper = std::fs::canonicalize(&options.helper).map_err(|error| {
+            unusable(
+                format!("`{}` cannot be found: {error}", options.helper.display()),
+                "start the service from a file that stays where it is".into(),
+            )
+        })?;
+        let options = Options { helper, ..options };
         let (dying, number) = (Dying::new(), AtomicU64::new(0));
         Ok(Self { engine: Arc::new(engine), options, folder, dying, number })
     }
@@ -171,10 +177,11 @@ impl Oci {
             .start(workspace, command, limits)
             .map_err(start("its container cannot be started"))?;
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
-        let words = Capture::new(WORDS, 0);
         let (say_ready, ready) = oneshot::channel();
+        // Whoever waits may have given up.
+        let say = move || _ = say_ready.send(());
         let stdout = tokio::spawn(streams::read(stdout, capture()));
-        let stderr = tokio::spawn(streams::read_after_ready(stderr, say_ready, words, capture()));
+        let stderr = tokio::spawn(streams::read_after_ready(stderr, say, capture()));
         let orders = arguments::orders(&self.options.config, command);
         let begun = tokio::time::timeout(STARTING, begin(&mut container, ready, &orders)).await;
         let Ok(Begun::Yes(killed)) = begun else {
