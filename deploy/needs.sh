@@ -1,7 +1,8 @@
-# Sourced by the two commands: what a fresh Debian or Ubuntu machine needs besides Rust. Installs only what is missing.
+# Sourced by the two commands: what a fresh Debian or Ubuntu machine needs besides Rust. Installs only what is missing, and
+# the packages that are named to it.
 
 needs() {
-    local missing=()
+    local missing=("$@")
     command -v bwrap >/dev/null || missing+=(bubblewrap)
     command -v git >/dev/null || missing+=(git)
     command -v cmake >/dev/null || missing+=(cmake)

@@ -21,6 +21,14 @@ step() {
 
 trap '[ $? -eq 0 ] || echo "== $step failed; the lines above say why" >&2' EXIT
 
+# The tests let the real programs judge what the bot has signed.
+packages() {
+    local more=()
+    command -v gpg >/dev/null || more+=(gnupg)
+    command -v ssh-keygen >/dev/null || more+=(openssh-client)
+    needs "${more[@]}"
+}
+
 toolchain() {
     local needed found
     needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
@@ -105,7 +113,7 @@ dependencies() {
     fi
 }
 
-step "packages" needs
+step "packages" packages
 step "toolchain" toolchain
 step "namespaces" namespaces
 step "containers" containers

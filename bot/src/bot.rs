@@ -21,6 +21,7 @@ use crate::job::{Job, JobId, Rule};
 use crate::metrics::Metrics;
 use crate::model::{self, Error, Model, Settings};
 use crate::owner;
+use crate::publish::Signer;
 use crate::redact::Redactor;
 use crate::reply;
 use crate::sandbox::{self, Sandbox, SetupError};
@@ -58,7 +59,7 @@ pub struct Bot {
 pub(crate) struct Door {
     forge: Arc<dyn Forge>,
     settings: config::Forge,
-    own_id: OnceCell<i64>,
+    own: OnceCell<forge::User>,
 }
 
 /// Where a job is done.
@@ -71,6 +72,8 @@ pub struct Place {
     pub settings: config::Forge,
     /// The bot's own user there.
     pub own_id: i64,
+    /// The address that the forge has for the bot's commits, if it gives one.
+    pub own_email: Option<String>,
 }
 
 impl Place {
@@ -86,12 +89,13 @@ impl Door {
     /// # Errors
     /// The forge does not say who the bot is.
     pub(crate) async fn place(&self, name: &str) -> Result<Place, forge::Error> {
-        let whoami = || async { Ok::<_, forge::Error>(self.forge.whoami().await?.id) };
+        let own = self.own.get_or_try_init(|| self.forge.whoami()).await?;
         Ok(Place {
             name: name.to_owned(),
             forge: Arc::clone(&self.forge),
             settings: self.settings.clone(),
-            own_id: *self.own_id.get_or_try_init(whoami).await?,
+            own_id: own.id,
+            own_email: self.forge.email_of(own),
         })
     }
 }
@@ -117,7 +121,7 @@ impl Bot {
         make_folders(data, workshop.owner)?;
         let forges = forges(&config, secrets)?.into_iter();
         let doors = forges.zip(config.forges.values()).map(|((name, forge), settings)| {
-            (name, Door { forge, settings: settings.clone(), own_id: OnceCell::new() })
+            (name, Door { forge, settings: settings.clone(), own: OnceCell::new() })
         });
         let doors = doors.collect();
         let store = Sqlite::open(&data.join("hyla.db")).await;
@@ -290,7 +294,8 @@ pub fn forges(
 /// What a session needs, for the service and for `hyla fix`.
 ///
 /// # Errors
-/// The profile, the model's settings, a folder of the configuration or the sandbox's parts are not in order.
+/// The profile, the model's settings, a folder of the configuration, the sandbox's parts or the key that signs commits
+/// are not in order.
 pub fn workshop(
     config: &Config,
     secrets: &Secrets,
@@ -310,8 +315,12 @@ pub fn workshop(
         Some(file) => Profile::load(file)?,
         None => Profile::built_in(),
     };
+    let email = config.publish.author_email.as_deref().unwrap_or_default();
+    let open = |key| Signer::open(key, email, clock.now()).map(Arc::new);
+    let signer = secrets.signing.as_ref().map(open).transpose();
     Ok(Workshop {
         model: model::build(config, secrets.model.as_ref())?,
+        signer: signer.map_err(|error| anyhow!("{}", chain(&error)))?,
         owner: sandbox::workspace_owner(&options),
         sandbox: sandbox::build_or_none(options),
         internet: Arc::new(egress::System),

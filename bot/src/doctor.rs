@@ -15,6 +15,7 @@ use crate::bot::Bot;
 use crate::egress::{Internet, Refusal, address_of};
 use crate::halt::chain;
 use crate::model::{Model, Settings};
+use crate::publish::Author;
 use crate::reply::banner;
 use crate::sandbox::{Sandbox, Verdict};
 
@@ -99,6 +100,16 @@ pub async fn model(model: &dyn Model, needed: u64, show: &mut Show<'_>) {
             line(subject, Verdict::Fails, format!("{}; {next}", chain(&error)))
         }
     });
+}
+
+/// Says how commits are signed. A key that cannot sign is an error of the configuration, told before any line.
+pub fn commits(author: &Author) -> Line {
+    let signed = match &author.signer {
+        Some(signer) => format!("signed with {signer}; the forge must know its public half"),
+        None => "not signed; `publish.signing` may name a key".into(),
+    };
+    let signed_off = if author.signs_off { "; signed off" } else { "" };
+    line("commits".into(), Verdict::Holds, format!("{signed}{signed_off}"))
 }
 
 /// What is wrong with a configuration that names no forge.

@@ -12,7 +12,7 @@ use crate::folder::{Folder, open_way};
 use crate::halt::chain;
 use crate::input::Input;
 use crate::model::Settings;
-use crate::publish::{self, Author};
+use crate::publish;
 use crate::reply;
 use crate::session::{self, Record};
 use crate::workshop::{self, Task, Worked, Workshop};
@@ -167,9 +167,7 @@ async fn deliver(
     let evidence = workshop.evidence(task, base, &worked, &patch, folder).await?;
     say(&format!("\n{}\n{}\n", evidence.table(), worked.summary(workshop.model.name())))?;
     if let Some(branch) = &options.write {
-        let settings = &workshop.config.publish;
-        let author =
-            Author { name: settings.author_name.clone(), email: settings.author_email.clone() };
+        let author = workshop.author(None);
         let message = reply::local_message(&task.input.title);
         let commit = publish::commit(&base.mirror, &patch, &message, &author, now).await?;
         publish::write_branch(&options.repo, &base.mirror, &commit, branch).await?;

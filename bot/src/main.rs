@@ -311,6 +311,10 @@ async fn run_fix(named: Option<&Path>, arguments: Fix) -> anyhow::Result<ExitCod
         config.model.local.folder = Some(model_folder(&folder)?);
     }
     config.forges.clear();
+    if arguments.write.is_none() {
+        // Nothing is committed.
+        config.publish.signing = None;
+    }
     let mut secrets = config.secrets(file)?;
     if let Some(file) = arguments.key_file {
         let key = config::SecretRef::File(std::path::absolute(file)?);
@@ -445,6 +449,7 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
         lines.push(line);
     };
     show(doctor::data(&config.data_dir));
+    show(doctor::commits(&workshop.author(None)));
     doctor::sandbox(workshop.sandbox.as_ref(), &mut show).await;
     let hosts = doctor::egress(&config.egress, workshop.internet.as_ref(), &mut show);
     doctor::patiently("names of hosts", hosts, note).await;

@@ -46,6 +46,7 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     let seen = look(bot, place, job, desk, None).await?;
     greet(place, job).await;
     let default_branch = admit(place, job).await?.default_branch;
+    let author = author(bot, place)?;
     let words = freeze(bot, place, job, desk, &seen).await?;
     let branch = free_branch(bot, place, job, desk, &default_branch, &[]).await?;
 
@@ -71,7 +72,7 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     let evidence = bot.workshop.evidence(&task, &base, &worked, &patch, &folder).await?;
 
     desk.enter(Stage::Publish, Some(&base.commit)).await?;
-    let made = Made { branch, base, worked, patch, evidence };
+    let made = Made { author, branch, base, worked, patch, evidence };
     let ready = prepare(bot, job, desk, &task, &made).await?;
     open_draft(bot, place, job, desk, &ready).await
 }
@@ -219,6 +220,15 @@ async fn admit(place: &Place, job: &Job) -> Result<Repository, Verdict> {
     Ok(repository)
 }
 
+/// Who the commit will be from. A key that has expired since the start is told before a session is spent.
+fn author(bot: &Bot, place: &Place) -> Result<Author, Verdict> {
+    let author = bot.workshop.author(place.own_email.as_deref());
+    if let Some(signer) = &author.signer {
+        signer.is_valid(bot.clock.now()).map_err(publish::Error::from)?;
+    }
+    Ok(author)
+}
+
 /// Brings the head of the default branch into the trusted mirror: the base commit.
 async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base, Verdict> {
     let repo = &job.subject.repo;
@@ -284,6 +294,7 @@ async fn task(
 
 /// What the stages made, for the one commit and the one body.
 struct Made {
+    author: Author,
     branch: String,
     base: Base,
     worked: Worked,
@@ -299,12 +310,10 @@ async fn prepare(
     task: &Task,
     made: &Made,
 ) -> Result<Ready, Verdict> {
-    let settings = &bot.config.publish;
-    let author =
-        Author { name: settings.author_name.clone(), email: settings.author_email.clone() };
     let message = reply::commit_message(&task.input.title, job.subject.issue);
     let mirror = &made.base.mirror;
-    let commit = publish::commit(mirror, &made.patch, &message, &author, bot.clock.now()).await?;
+    let commit =
+        publish::commit(mirror, &made.patch, &message, &made.author, bot.clock.now()).await?;
     publish::keep(mirror, job.id, &commit).await?;
     // Before it is cut.
     let base_branch = bot.redactor.redact(&made.base.branch);
@@ -327,7 +336,7 @@ async fn prepare(
         branch: made.branch.clone(),
         base_branch: made.base.branch.clone(),
         title: reply::title(&task.input.title, job.subject.issue),
-        body: bot.redactor.redact(&reply::body(&draft, settings.body_chars)),
+        body: bot.redactor.redact(&reply::body(&draft, bot.config.publish.body_chars)),
     };
     bot.store.note_ready(desk.lease, &ready).await?;
     Ok(ready)

@@ -19,6 +19,7 @@ use crate::job::NoFix;
 use crate::leaf::Leaf;
 use crate::model::Model;
 use crate::patch::{self, Patch};
+use crate::publish::{Author, Signer};
 use crate::redact::Redactor;
 use crate::sandbox::{Command, End, Sandbox, SetupError};
 use crate::session::{self, Budgets, Ended, Parts, Profile, Reason, Record, Tools, Transcript};
@@ -53,6 +54,8 @@ pub struct Workshop {
     pub redactor: Redactor,
     /// The bot's own secrets, which no patch may hold.
     pub secrets: Vec<Secret>,
+    /// What commits are signed with.
+    pub signer: Option<Arc<Signer>>,
 }
 
 /// What one job is to do, frozen.
@@ -207,6 +210,11 @@ impl Workshop {
     async fn set_up(&self, workspace: &Workspace, script: &str) -> Result<Ran, Error> {
         let command = Command::new(script, self.config.evidence.timeout, SETUP_BYTES);
         Ok(self.sandbox.run(workspace, &command).await?.into())
+    }
+
+    /// Who commits are from. `own_email` is the forge's address for the bot, for where the operator sets none.
+    pub fn author(&self, own_email: Option<&str>) -> Author {
+        Author::new(&self.config.publish, own_email, self.signer.clone())
     }
 
     /// How a setup command is run that may download.

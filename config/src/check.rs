@@ -424,14 +424,22 @@ fn gate(gate: &Gate) -> Checked {
 }
 
 fn publish(publish: &Publish) -> Checked {
-    for (text, key) in [
-        (&publish.author_name, "publish.author_name"),
-        (&publish.author_email, "publish.author_email"),
-    ] {
+    let name = (Some(&publish.author_name), "publish.author_name");
+    for (text, key) in [name, (publish.author_email.as_ref(), "publish.author_email")] {
+        let Some(text) = text else { continue };
         need(
             !text.trim().is_empty() && !text.contains(['<', '>', '\n', '\0']),
             key,
             "it must be one line without `<` and `>`",
+        )?;
+    }
+    if let Some(signing) = &publish.signing {
+        let has_one = signing.ssh_key.is_some() != signing.openpgp_key.is_some();
+        need(has_one, "publish.signing", crate::publish::ONE_KEY)?;
+        need(
+            signing.openpgp_key.is_none() || publish.author_email.is_some(),
+            "publish.author_email",
+            "an OpenPGP key says whose it is: set an address that stands in `publish.signing.openpgp_key`",
         )?;
     }
     let prefix = &publish.branch_prefix;

@@ -34,7 +34,7 @@ pub use host::Host;
 pub use load::{Error, load, parse};
 pub use local::{Dtype, Local, ModelKind};
 pub use model::{Model, endpoint};
-pub use publish::Publish;
+pub use publish::{KeyKind, Publish, Signing, SigningKey};
 pub use queue::Queue;
 pub use repo::{RepoFile, parse_repo_file};
 pub use sandbox::{ACCEPTS_UNSANDBOXED, Backend, Limit, Oci, Sandbox, accepts_unsandboxed};
@@ -152,7 +152,12 @@ impl Config {
         }
         let model =
             self.model.key.as_ref().map(|secret| read("model.key".into(), secret)).transpose()?;
-        Ok(Secrets { forges, model })
+        let signing = self.publish.signing.as_ref().map(Signing::read).transpose();
+        let signing = signing.map_err(|(key, reason)| {
+            let key = key.to_owned();
+            Error { file: file.into(), key, reason }
+        })?;
+        Ok(Secrets { forges, model, signing })
     }
 
     /// The server's own test command for a repository, written as `owner/name`.
@@ -172,6 +177,8 @@ pub struct Secrets {
     pub forges: BTreeMap<String, ForgeSecrets>,
     /// The model server's key.
     pub model: Option<Secret>,
+    /// The key that signs commits.
+    pub signing: Option<SigningKey>,
 }
 
 /// The secrets of one forge.
@@ -211,7 +218,9 @@ impl Secrets {
         let own = self.forges.values().map(|forge| forge.credential.secret());
         let webhooks = self.forges.values().flat_map(|forge| &forge.webhooks);
         let forges = own.chain(webhooks);
-        forges.chain(&self.model).collect()
+        let signing =
+            self.signing.iter().flat_map(|key| [Some(&key.text), key.passphrase.as_ref()]);
+        forges.chain(&self.model).chain(signing.flatten()).collect()
     }
 }
 

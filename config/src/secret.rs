@@ -90,6 +90,9 @@ fn read_file(path: &Path) -> Result<String, String> {
             ErrorKind::PermissionDenied => format!(
                 "run this as a user who may read it, such as `sudo -u hyla hyla ...`, or give it to whoever runs this: `sudo chown USER {shown}`"
             ),
+            ErrorKind::InvalidData => {
+                "it must be text; an OpenPGP key is, if it is exported with `--armor`".to_owned()
+            }
             _ => "name another file".to_owned(),
         };
         format!("cannot read the secret in `{shown}`: {error}; {next}")

@@ -125,6 +125,20 @@ fn an_error_names_file_key_and_reason() {
         ("[gate]\nprotected_paths = [\"a[\"]", "`gate.protected_paths`", "unclosed"),
         ("[clean_up]\njobs = \"1h\"", "`clean_up.jobs`", "a day"),
         ("[publish]\nbranch_prefix = \"\"", "`publish.branch_prefix`", "plain start"),
+        ("[publish]\nauthor_email = \"a <b>\"", "`publish.author_email`", "without `<`"),
+        ("[publish.signing]", "`publish.signing`", "name one key"),
+        ("[publish.signing]\nkey = \"x\"", "`publish.signing", "unknown field `key`"),
+        ("[publish.signing]\nssh_key = \"x\"", "`publish.signing.ssh_key`", "does not belong"),
+        (
+            "[publish.signing]\nssh_key = { file = \"/a\" }\nopenpgp_key = { file = \"/b\" }",
+            "`publish.signing`",
+            "name one key",
+        ),
+        (
+            "[publish.signing]\nopenpgp_key = { file = \"/b\" }",
+            "`publish.author_email`",
+            "set an address that stands in",
+        ),
         ("[publish]\nbody_chars = 70000", "`publish.body_chars`", "65536"),
         (
             "[evidence]\ntest_commands = { app = \"x\" }",
@@ -325,6 +339,30 @@ fn secrets_are_read_once_and_never_printed() {
     let credential = SecretRef::File("no-folder".into()).read().unwrap_err();
     assert!(credential.contains("absolute"), "{credential}");
     assert!(credential.contains("-p LoadCredential=no-folder:/etc/hyla/no-folder"), "{credential}");
+}
+
+#[test]
+fn a_signing_key_and_its_passphrase_are_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        format!("{{ file = \"{}\" }}", path.display())
+    };
+    let secrets = |key: &str, passphrase: &str| {
+        let text = format!("[publish.signing]\nssh_key = {key}\npassphrase = {passphrase}\n");
+        parse(Path::new("hyla.toml"), &text).unwrap().secrets(Path::new("hyla.toml"))
+    };
+    let (key, passphrase) = (file("k", b"--BEGIN\nhush-1\n"), file("p", b"hush-2\n"));
+    let read = secrets(&key, &passphrase).unwrap();
+    assert!(!format!("{read:?}").contains("hush"), "{read:?}");
+    let all: Vec<&str> = read.all().iter().map(|secret| secret.expose_secret()).collect();
+    assert_eq!(all, ["--BEGIN\nhush-1", "hush-2"]);
+    let binary = secrets(&file("b", b"\xff\xfe"), &passphrase).unwrap_err().to_string();
+    assert!(binary.contains("signing.ssh_key") && binary.contains("--armor"), "{binary}");
+    let missing = secrets(&key, "{ file = \"/nowhere/p\" }").unwrap_err().to_string();
+    assert!(missing.contains("publish.signing.passphrase"), "{missing}");
 }
 
 /// Every key stands in the example with the value that it has when it is left out.

@@ -32,6 +32,7 @@ mod polite;
 mod quantize;
 mod replay;
 mod serve;
+mod signing;
 mod storms;
 mod trigger;
 mod unsandboxed;

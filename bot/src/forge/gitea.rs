@@ -244,6 +244,11 @@ impl Forge for Gitea {
         Ok(user.into())
     }
 
+    /// `NO_REPLY_ADDRESS` is told by no call.
+    fn email_of(&self, _: &User) -> Option<String> {
+        None
+    }
+
     async fn repository(&self, repo: &RepoName) -> Result<Repository, Error> {
         Ok(self.wire_repository(repo).await?.into())
     }

@@ -7,6 +7,8 @@
 mod app;
 mod closes;
 mod list;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::sync::Arc;
@@ -216,6 +218,11 @@ impl Forge for GitHub {
         self.own.get_or_try_init(ask).await.cloned()
     }
 
+    fn email_of(&self, user: &User) -> Option<String> {
+        let host = self.settings.public_url.as_ref().unwrap_or(&self.web).host_str()?;
+        Some(format!("{}+{}@users.noreply.{host}", user.id, user.login))
+    }
+
     async fn repository(&self, repo: &RepoName) -> Result<Repository, Error> {
         Ok(self.wire_repository(repo).await?.into())
     }
@@ -412,49 +419,5 @@ impl Forge for GitHub {
         let what = format!("read the label of {repo}");
         let call = Call::read(what, in_repo(repo, ["labels", label]));
         Ok(self.find::<serde::de::IgnoredAny>(repo, &call).await?.is_some())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn an_address_may_end_in_a_slash_and_in_the_api() {
-        for (written, expected) in [
-            ("https://h", "https://h/api/v3/a"),
-            ("https://h/", "https://h/api/v3/a"),
-            ("https://h/api/v3", "https://h/api/v3/a"),
-            ("https://h/api/v3/", "https://h/api/v3/a"),
-            ("https://h/git", "https://h/git/api/v3/a"),
-            ("https://h/git/api/v3/", "https://h/git/api/v3/a"),
-        ] {
-            let url = join(&web(&written.parse().unwrap()), ["api", "v3", "a"]);
-            assert_eq!(url.as_str(), expected, "{written}");
-        }
-    }
-
-    #[test]
-    fn a_repository_without_drafts_is_told_from_other_refusals() {
-        let declined = |status, message: &str| Error::Declined {
-            call: "c".into(),
-            status,
-            message: message.into(),
-        };
-        let words = "Draft pull requests are not supported in this repository.";
-        assert!(takes_no_drafts(&declined(422, &format!("Validation Failed; {words}"))));
-        assert!(!takes_no_drafts(&declined(422, "A pull request already exists for a:b.")));
-        assert!(!takes_no_drafts(&declined(409, words)));
-    }
-
-    /// No writes go out faster than this by default.
-    #[test]
-    fn one_write_a_second_is_the_default() {
-        let text = "[forge.main]\nkind = \"github\"\nurl = \"https://h\"\ntoken = { env = \"T\" }\n\
-                    webhook_secrets = [{ env = \"W\" }]\nrepositories = [\"a/b\"]\n";
-        let config: config::Config = config::parse(text.as_ref(), text).unwrap();
-        assert_eq!(config.forges["main"].write_pause, Duration::from_secs(1));
     }
 }

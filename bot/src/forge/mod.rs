@@ -45,6 +45,9 @@ pub fn build(
 pub trait Forge: Send + Sync {
     /// The bot's own user.
     async fn whoami(&self) -> Result<User, Error>;
+    /// The address that a user's commits may bear there without telling another one; none where only the server's own
+    /// configuration knows it.
+    fn email_of(&self, user: &User) -> Option<String>;
     /// A repository as the bot's token sees it.
     async fn repository(&self, repo: &RepoName) -> Result<Repository, Error>;
     /// An issue.

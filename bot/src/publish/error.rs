@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::sign;
 use crate::checkout::{self, RemoteError};
 use crate::job::{CommitId, Failure, JobId};
 
@@ -20,6 +21,9 @@ pub enum Error {
         #[source]
         source: git2::Error,
     },
+    /// The commit could not be signed.
+    #[error(transparent)]
+    Sign(#[from] sign::Error),
     /// The commit could not be kept.
     #[error("cannot keep the commit of job {job}")]
     Keep {
@@ -127,7 +131,7 @@ impl Error {
             Self::Mirror(source) => source.failure(),
             Self::Rejected { .. } => Failure::ForgeDenied,
             Self::Unconfirmed { .. } => Failure::ForgeAnswer,
-            Self::Empty | Self::NotOurs { .. } => Failure::Internal,
+            Self::Empty | Self::Sign(_) | Self::NotOurs { .. } => Failure::Internal,
             Self::BranchTaken { .. } => Failure::BranchTaken,
             Self::Commit { .. }
             | Self::Keep { .. }
@@ -147,6 +151,7 @@ impl Error {
             // The branch is looked at again first, so a second push does no harm.
             Self::Unconfirmed { .. } => true,
             Self::Empty
+            | Self::Sign(_)
             | Self::Commit { .. }
             | Self::Keep { .. }
             | Self::Compare { .. }

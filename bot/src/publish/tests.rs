@@ -35,7 +35,8 @@ async fn edit(world: &World, base: &Base, content: &str) -> Patch {
 }
 
 fn author() -> Author {
-    Author { name: "Hyla".into(), email: "hyla@example.org".into() }
+    let name = "Hyla".into();
+    Author { name, email: "hyla@example.org".into(), signs_off: false, signer: None }
 }
 
 fn at() -> DateTime<Utc> {
