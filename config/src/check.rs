@@ -33,6 +33,7 @@ pub(crate) fn config(config: &Config) -> Checked {
     model(&config.model)?;
     session(&config.session)?;
     sandbox(&config.sandbox, &config.data_dir)?;
+    secrets_hidden(config)?;
     lesser_backend(config)?;
     egress(&config.egress)?;
     evidence(&config.evidence)?;
@@ -310,6 +311,18 @@ fn sandbox(sandbox: &Sandbox, data_dir: &Path) -> Checked {
         "sandbox.open_files",
         "it must be from 64 to 1048576",
     )
+}
+
+/// No folder that commands are shown holds the file of a secret.
+fn secrets_hidden(config: &Config) -> Checked {
+    for file in config.secret_files() {
+        if let Some(folder) = config.sandbox.read_only.iter().find(|open| file.starts_with(open)) {
+            let (folder, file) = (folder.display(), file.display());
+            let reason = format!("`{folder}` would show the agent the secret in `{file}`");
+            return Err(("sandbox.read_only".into(), reason));
+        }
+    }
+    Ok(())
 }
 
 /// What the backends without namespaces ask of the rest of the configuration.

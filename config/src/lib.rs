@@ -160,6 +160,21 @@ impl Config {
         Ok(Secrets { forges, model, signing })
     }
 
+    /// The files that secrets are read from, as they are named.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let forges = self.forges.values().flat_map(|forge| {
+            let app = forge.app.as_ref().map(|app| &app.private_key);
+            forge.token.iter().chain(app).chain(&forge.webhook_secrets)
+        });
+        let signing = self.publish.signing.iter().flat_map(|signing| {
+            signing.ssh_key.iter().chain(&signing.openpgp_key).chain(&signing.passphrase)
+        });
+        forges.chain(&self.model.key).chain(signing).filter_map(|secret| match secret {
+            SecretRef::File(path) => Some(path.as_path()),
+            SecretRef::Env(_) => None,
+        })
+    }
+
     /// The server's own test command for a repository, written as `owner/name`.
     pub fn test_command(&self, repository: &str) -> Option<&str> {
         let commands = &self.evidence.test_commands;

@@ -119,6 +119,12 @@ fn an_error_names_file_key_and_reason() {
         ("[sandbox]\nread_only = [\"/var/lib/hyla/x\"]", "`sandbox.read_only`", "own data"),
         ("[sandbox]\nread_only = [\"/\"]", "`sandbox.read_only`", "more than a toolchain"),
         ("[sandbox]\nread_only = [\"/opt/../etc\"]", "`sandbox.read_only`", "without `..`"),
+        ("[sandbox]\nread_only = [\"/home/ann\"]", "`sandbox.read_only`", "more than a toolchain"),
+        (
+            "[sandbox]\nread_only = [\"/opt/keys\"]\n[publish.signing]\nssh_key = { file = \"/opt/keys/ssh\" }",
+            "`sandbox.read_only`",
+            "the secret in `/opt/keys/ssh`",
+        ),
         ("[sandbox]\npath = [\"/opt/bin\"]", "`sandbox.path`", "neither"),
         ("[sandbox.env]\nLD_PRELOAD = \"x\"", "`sandbox.env.LD_PRELOAD`", "own"),
         ("[sandbox.env]\nMY_TOKEN = \"x\"", "`sandbox.env.MY_TOKEN`", "secret"),
