@@ -19,7 +19,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Where a script lies that is too long for an argument.
 const SCRIPT_FILE: &str = "/etc/hyla-command";
 /// Bytes of one argument at most, below the kernel's 128 KiB (MAX_ARG_STRLEN).
-const ARGUMENT_BYTES: usize = 100 << 10;
+pub(super) const ARGUMENT_BYTES: usize = 100 << 10;
 
 /// Small files that exist only inside: path and content.
 pub(super) fn files(command: &Command) -> Vec<(&'static str, String)> {
@@ -193,7 +193,7 @@ fn system(list: &mut List) {
 }
 
 /// Where distributions keep the settings of each Java, without which it does not start.
-fn java() -> Vec<String> {
+pub(super) fn java() -> Vec<String> {
     let entries = std::fs::read_dir("/etc").into_iter().flatten().filter_map(Result::ok);
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut paths: Vec<String> =

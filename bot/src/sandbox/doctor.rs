@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub(super) use limits::{FEW_BYTES, GREEDY, by_service, refusal, size, unmet};
+pub(super) use limits::{
+    BREEDER, FEW_BYTES, FEW_PROCESSES, GREEDY, by_service, refusal, size, unmet,
+};
 
 use super::bubblewrap::Bubblewrap;
 use super::{

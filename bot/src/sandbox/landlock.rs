@@ -12,6 +12,8 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
+use super::arguments::java;
+
 /// The last one that this text was written for. What a kernel does not know of it is left out.
 const KNOWN: ABI = ABI::V10;
 /// What every program reads: programs, libraries, and the few files of `/etc` that bubblewrap shows too, or that programs
@@ -76,7 +78,7 @@ pub(super) fn restrict(read: &[PathBuf], written: &[PathBuf]) -> io::Result<()> 
     let writes = AccessFs::from_all(KNOWN)
         & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
     let mut rules = ruleset().map_err(io::Error::other)?;
-    let system = SYSTEM.iter().map(PathBuf::from).chain(java());
+    let system = SYSTEM.iter().map(PathBuf::from).chain(java().into_iter().map(PathBuf::from));
     for path in system.filter(|path| path.exists()) {
         rules = allow(rules, &path, reads)?;
     }
@@ -113,12 +115,4 @@ fn allow(
     let opened = PathFd::new(path).map_err(io::Error::other)?;
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(KNOWN) };
     rules.add_rule(PathBeneath::new(opened, access)).map_err(io::Error::other)
-}
-
-/// Where distributions keep the settings of each Java, without which it does not start.
-fn java() -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir("/etc").into_iter().flatten().filter_map(Result::ok);
-    let is_java =
-        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("java-");
-    entries.filter(is_java).map(|entry| entry.path())
 }

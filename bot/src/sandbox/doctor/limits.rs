@@ -14,8 +14,8 @@ pub(in crate::sandbox) const FEW_BYTES: u64 = 64 << 20;
 /// A command that takes more than that.
 pub(in crate::sandbox) const GREEDY: &str = "head -c 134217728 /dev/zero | tail >/dev/null";
 /// Processes of the command that starts twice as many; more than the sandbox itself needs.
-const FEW_PROCESSES: u64 = 16;
-const BREEDER: &str = "for n in {1..32}; do sleep 60 & done; wait";
+pub(in crate::sandbox) const FEW_PROCESSES: u64 = 16;
+pub(in crate::sandbox) const BREEDER: &str = "for n in {1..32}; do sleep 60 & done; wait";
 /// Between two looks whether a process was refused.
 const LOOK: Duration = Duration::from_millis(10);
 

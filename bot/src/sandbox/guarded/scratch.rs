@@ -7,11 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, lchown};
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::Command;
+use crate::sandbox::arguments::ARGUMENT_BYTES;
 use crate::sandbox::lifecycle::Dying;
 use crate::workspace::{Error, Owner, Workspace, scratch_beside};
-
-/// Bytes of a script that is given as an argument, below the kernel's 128 KiB (MAX_ARG_STRLEN).
-const ARGUMENT_BYTES: usize = 100 << 10;
 
 /// The folder around both.
 pub(super) struct Scratch {

@@ -12,8 +12,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::super::cgroup::{self, Limits};
 use super::super::doctor::{
-    Anyway, Canaries, Expected, FEW_BYTES, GREEDY, PATIENCE, Said, by_service, command, finish,
-    judge, listed, size, sleepers, told,
+    Anyway, BREEDER, Canaries, Expected, FEW_BYTES, FEW_PROCESSES, GREEDY, PATIENCE, Said,
+    by_service, command, finish, judge, listed, size, sleepers, told,
 };
 use super::super::{Check, Command, End, Extras, Report, Sandbox, Verdict};
 use super::engine::{Engine, Kind, Users};
@@ -25,10 +25,7 @@ pub(super) const HAND_OVER: &str = "an ordinary user's podman needs cgroup v2 an
 const INIT: [&str; 5] = ["HOME", "HOSTNAME", "PATH", "TERM", "container"];
 /// Paths of the host that no image has.
 const HIDDEN: &str = "/run/podman/podman.sock /run/docker.sock /var/run/docker.sock";
-/// Processes of the command that starts more; a shell and the first process need a few.
-const FEW_PROCESSES: u64 = 16;
-const BREEDER: &str = "for n in {1..32}; do sleep 60 & done; wait";
-/// How long that may take: the shell tries again for a quarter of a minute, but says so at once.
+/// How long the start of too many processes may take: the shell tries again for a quarter of a minute, but says so at once.
 const SHORT: Duration = Duration::from_secs(2);
 /// What is mounted besides what was asked for; devices besides those of every container; what lies where engines put secrets;
 /// groups. What an engine mounts over `/proc` hides something of it.
