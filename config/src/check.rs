@@ -368,7 +368,8 @@ pub fn showable(folder: &Path, data_dir: &Path) -> Result<(), String> {
     let closed =
         ["/proc", "/sys", "/dev", "/run", "/var/run", "/etc", "/tmp", "/workspace", "/boot"];
     let too_wide = ["/", "/home", "/root", "/var", "/var/lib", "/mnt", "/media", "/srv"];
-    let is_home = folder.parent() == Some(Path::new("/home"));
+    let own = std::env::var_os("HOME").is_some_and(|home| Path::new(&home).starts_with(folder));
+    let is_home = own || folder.parent() == Some(Path::new("/home"));
     if closed.iter().any(|root| folder.starts_with(root))
         || too_wide.iter().any(|root| folder == Path::new(root))
         || is_home

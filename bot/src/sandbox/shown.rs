@@ -15,7 +15,6 @@ use super::{Options, SetupError};
 pub(super) fn check(options: &Options) -> Result<(), SetupError> {
     let real = |path: &Path| std::fs::canonicalize(path);
     let data = real(&options.data).unwrap_or_else(|_| options.data.clone());
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     for folder in &options.config.read_only {
         let shown = folder.display();
         let refuse = |reason: String, remedy: String| Err(SetupError::Unusable { reason, remedy });
@@ -28,9 +27,6 @@ pub(super) fn check(options: &Options) -> Result<(), SetupError> {
                 return refuse(format!("there is no `{shown}`: {error}"), remedy.into());
             }
         };
-        if home.as_ref().is_some_and(|home| home.starts_with(&real)) {
-            return refuse(format!("`{shown}` would show the agent the service's home"), instead());
-        }
         if let Some(socket) = socket_in(&real) {
             let reason = format!(
                 "`{}` is a socket, by which commands would reach whoever listens there",
