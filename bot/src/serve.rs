@@ -205,14 +205,15 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         let dialect = match forge.kind {
             ForgeKind::Gitea => Dialect::Gitea,
             ForgeKind::Forgejo => Dialect::Forgejo,
+            ForgeKind::GitHub => bail!("cannot take webhooks of GitHub for forge `{name}`"),
         };
         let secrets = secrets.forges.get(name).map(|own| own.webhooks.clone()).unwrap_or_default();
-        (name.clone(), Hook { dialect, secrets })
+        Ok((name.clone(), Hook { dialect, secrets }))
     });
     let options = webhooks::Options {
         body_limit_bytes: bot.config.server.body_limit_bytes,
         body_timeout: BODY_TIMEOUT,
-        hooks: hooks.collect::<BTreeMap<_, _>>(),
+        hooks: hooks.collect::<anyhow::Result<BTreeMap<_, _>>>()?,
     };
     let webhooks = webhooks::router(options, Arc::new(inbox))?;
     let bot = Arc::clone(bot);

@@ -66,6 +66,8 @@ pub enum ForgeKind {
     Gitea,
     /// Forgejo 11 and later.
     Forgejo,
+    /// GitHub Enterprise Server 3.14 and later.
+    GitHub,
 }
 
 impl TryFrom<String> for ForgeKind {
@@ -75,10 +77,8 @@ impl TryFrom<String> for ForgeKind {
         match kind.as_str() {
             "gitea" => Ok(Self::Gitea),
             "forgejo" => Ok(Self::Forgejo),
-            "github" => Err(
-                "GitHub Enterprise Server is not supported by this version; use `gitea` or `forgejo`",
-            ),
-            _ => Err("it must be `gitea` or `forgejo`"),
+            "github" => Ok(Self::GitHub),
+            _ => Err("it must be `gitea`, `forgejo` or `github`"),
         }
     }
 }

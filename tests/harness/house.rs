@@ -17,7 +17,7 @@ use bot::worker::Stop;
 use chrono::DateTime;
 use tokio::task::JoinHandle;
 
-use crate::forge::{Dialect, FakeForge, Fault, Files, Matcher};
+use crate::forge::{AppCredentials, Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
 use crate::outside::files_below;
 
@@ -26,10 +26,21 @@ pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
 /// How often a test steps the worker before it gives up: far more than any story needs.
 const STEPS: usize = 50;
 
+/// As whom the bot works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// As the user `hyla`, with a token.
+    User,
+    /// As the GitHub App `hyla`, installed for the repository, with a hook of its own.
+    App,
+}
+
 /// How a house is set up.
 pub struct Setup {
     /// Which forge.
     pub dialect: Dialect,
+    /// As whom the bot works there.
+    pub identity: Identity,
     /// What the model does.
     pub recording: Recording,
     /// What the repository holds.
@@ -44,6 +55,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             dialect: Dialect::Gitea127,
+            identity: Identity::User,
             recording: demo_recording(),
             files: demo_folder().join("repository").as_path().into(),
             internet: None,
@@ -91,7 +103,9 @@ pub struct House {
     pub clock: Arc<Manual>,
     /// The repository `acme/hours`.
     pub repo: RepoName,
-    /// The token of the bot's user.
+    /// The login of the bot.
+    pub login: String,
+    /// The token of the bot's user, or the private key of the app that it is.
     pub token: String,
     /// The address of the bot's webhook.
     pub hook: String,
@@ -119,10 +133,17 @@ impl House {
             forge.set_permission(&repo, login, permission);
         }
         forge.add_label(&repo, "hyla");
-        let token = forge.token_for("hyla");
+        let credential = match setup.identity {
+            Identity::User => Credential::Token(forge.token_for("hyla")),
+            Identity::App => {
+                let app = forge.register_app("hyla");
+                forge.install_app(&repo);
+                Credential::App(app)
+            }
+        };
         let model = ModelServer::start(setup.recording).await.expect("loopback has a free port");
         let folder = way();
-        let text = configuration(folder.path(), &forge, &model.url(), &token);
+        let text = configuration_as(folder.path(), &forge, &model.url(), &credential);
         let file = folder.path().join("hyla.toml");
         std::fs::write(&file, text).expect("the temp folder can be written");
         let mut config = config::load(&file).expect("the configuration of tests is right");
@@ -143,8 +164,19 @@ impl House {
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
-        Self { forge, model, bot, clock, repo, token, hook, folder, server }
+        let (login, token) = match credential {
+            Credential::Token(token) => {
+                forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+                ("hyla".to_owned(), token)
+            }
+            Credential::App(app) => {
+                forge.set_app_hook(&hook, WEBHOOK_SECRET);
+                (app.login, app.private_key)
+            }
+        };
+        // GitHub pings a fresh hook.
+        forge.settle().await;
+        Self { forge, model, bot, clock, repo, login, token, hook, folder, server }
     }
 
     /// A second bot on the same data, as a second process on this machine would be.
@@ -210,7 +242,8 @@ impl House {
     /// does not open the draft. Returns the issue.
     pub async fn pushed_without_a_draft(&self) -> u64 {
         let issue = self.open_issue().await;
-        let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+        let pulls = format!("{}/repos/acme/hours/pulls", self.forge.dialect().api());
+        let open = Matcher::new("POST", &pulls);
         self.forge.fault(open, Fault::status(500, "down"), 1);
         self.forge.person("ann").add_label(&self.repo, issue, "hyla").await;
         self.work().await;
@@ -323,7 +356,7 @@ impl House {
         let comments = self.forge.comments(&self.repo, issue);
         comments
             .into_iter()
-            .filter(|comment| comment.author == "hyla")
+            .filter(|comment| comment.author == self.login)
             .map(|comment| comment.body)
             .collect()
     }
@@ -348,11 +381,42 @@ fn end_of(row: Option<&Row>) -> End {
 /// # Panics
 /// The folder cannot be written.
 pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &str) -> String {
+    configuration_as(folder, forge, endpoint, &Credential::Token(token.to_owned()))
+}
+
+/// What the bot proves itself with.
+pub enum Credential {
+    /// The token of a user.
+    Token(String),
+    /// The private key of an app.
+    App(AppCredentials),
+}
+
+/// The same, for a user or for an app.
+///
+/// # Panics
+/// The folder cannot be written.
+pub fn configuration_as(
+    folder: &Path,
+    forge: &FakeForge,
+    endpoint: &str,
+    credential: &Credential,
+) -> String {
     let kind = match forge.dialect().kind() {
         config::ForgeKind::Gitea => "gitea",
         config::ForgeKind::Forgejo => "forgejo",
+        config::ForgeKind::GitHub => "github",
     };
-    for (name, secret) in [("token", token), ("webhook", WEBHOOK_SECRET)] {
+    let path = folder.join("token");
+    let path = path.display();
+    let (line, secret) = match credential {
+        Credential::Token(token) => (format!("token = {{ file = \"{path}\" }}"), token),
+        Credential::App(app) => {
+            let key = format!("private_key = {{ file = \"{path}\" }}");
+            (format!("app = {{ id = {}, {key} }}", app.id), &app.private_key)
+        }
+    };
+    for (name, secret) in [("token", secret.as_str()), ("webhook", WEBHOOK_SECRET)] {
         let path = folder.join(name);
         std::fs::write(&path, secret).expect("the temp folder can be written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
@@ -361,7 +425,7 @@ pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &s
     let folder = folder.display();
     format!(
         "data_dir = \"{folder}/data\"\n\n\
-         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\ntoken = {{ file = \"{folder}/token\" }}\n\
+         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\n{line}\n\
          webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n\n\
          [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n",
         forge.url()

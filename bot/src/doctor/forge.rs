@@ -62,6 +62,7 @@ fn unsupported(kind: ForgeKind, version: &str) -> Option<String> {
     let (name, other, least) = match kind {
         ForgeKind::Gitea => ("Gitea", is_forgejo.then_some("forgejo"), (1, 24)),
         ForgeKind::Forgejo => ("Forgejo", (!is_forgejo).then_some("gitea"), (11, 0)),
+        ForgeKind::GitHub => ("GitHub Enterprise Server", None, (3, 14)),
     };
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return None };

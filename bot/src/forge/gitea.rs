@@ -58,6 +58,11 @@ pub struct Options {
 /// Why no client could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
+    /// No client speaks this kind.
+    #[error(
+        "cannot work with GitHub Enterprise Server in this version; use a forge of kind `gitea` or `forgejo`"
+    )]
+    Kind,
     /// The address cannot be used as it is.
     #[error(
         "cannot use forge address `{url}`: it must be http or https, without user, query or fragment"
@@ -99,6 +104,9 @@ pub enum SetupError {
 
 /// The client for a configured forge, with its token read.
 pub fn build(forge: &config::Forge, token: SecretString) -> Result<Arc<dyn Forge>, SetupError> {
+    if forge.kind == Kind::GitHub {
+        return Err(SetupError::Kind);
+    }
     let gitea = Gitea::new(Options {
         kind: forge.kind,
         url: forge.url.clone(),
@@ -197,7 +205,7 @@ impl Gitea {
         match self.options.kind {
             Kind::Gitea => call.query.push(("base_branch", base.to_owned())),
             // Forgejo has such a filter only from 16 on.
-            Kind::Forgejo => {}
+            Kind::Forgejo | Kind::GitHub => {}
         }
         let mut pulls: Vec<wire::Pull> = self.get_all(call).await?;
         pulls.retain(|pull| pull.is_between(base, head));
