@@ -17,6 +17,7 @@ mod downloads;
 mod endpoint;
 mod explain;
 mod failures;
+mod fake_github;
 mod gitea_client;
 mod hostile;
 mod letters;
