@@ -19,6 +19,7 @@ struct Scene {
     forge: FakeForge,
     repo: RepoName,
     token: String,
+    http: reqwest::Client,
 }
 
 /// An answer, read to its end.
@@ -56,7 +57,12 @@ impl Scene {
         forge.add_user("hyla", Permission::Write);
         let repo = forge.add_repository("acme", "app", [("README.md", "Hello\n")]);
         let token = forge.token_for("hyla");
-        Self { forge, repo, token }
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .unwrap();
+        Self { forge, repo, token, http }
     }
 
     async fn ask(&self, method: Method, path: &str, token: &str, body: &Value) -> Answer {
@@ -65,12 +71,7 @@ impl Scene {
             Some(_) => path.to_owned(),
             None => format!("{}{path}", root.trim_end_matches('/')),
         };
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .unwrap();
-        let mut request = http.request(method, url);
+        let mut request = self.http.request(method, url);
         if !token.is_empty() {
             request = request.header("Authorization", format!("Bearer {token}"));
         }

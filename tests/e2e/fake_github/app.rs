@@ -16,14 +16,14 @@ use openssl::sign::Signer;
 use tests::forge::AppCredentials;
 
 /// A forge with an app and a clock that the test moves.
-struct Installed {
-    scene: Scene,
+pub(super) struct Installed {
+    pub(super) scene: Scene,
     app: AppCredentials,
     clock: Arc<Manual>,
 }
 
 impl Installed {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let scene = Scene::new(Dialect::Ghes319).await;
         let start = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         let clock = Arc::new(Manual::new(start));
@@ -44,12 +44,12 @@ impl Installed {
         signed(&self.app.private_key, &claims)
     }
 
-    async fn as_app(&self, method: Method, path: &str, body: Value) -> Answer {
+    pub(super) async fn as_app(&self, method: Method, path: &str, body: Value) -> Answer {
         self.scene.ask(method, &format!("/api/v3{path}"), &self.assertion(), &body).await
     }
 
     /// A token for the installation, as it is asked for.
-    async fn mint(&self, body: Value) -> Answer {
+    pub(super) async fn mint(&self, body: Value) -> Answer {
         let path = "/repos/acme/app/installation";
         let installation = self.as_app(Method::GET, path, Value::Null).await;
         let path = format!("/app/installations/{}/access_tokens", installation.body["id"]);
@@ -176,11 +176,10 @@ async fn git_takes_an_apps_token_with_the_apps_name_alone() {
     let token = token.body["token"].as_str().unwrap().to_owned();
     let narrow = it.mint(json!({ "permissions": { "contents": "read" } })).await;
     let narrow = narrow.body["token"].as_str().unwrap().to_owned();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let ask = async |repo: &str, service: &str, user: &str, password: &str| {
         let root = it.scene.forge.url();
         let url = format!("{root}acme/{repo}.git/info/refs?service={service}");
-        let answer = http.get(url).basic_auth(user, Some(password)).send().await.unwrap();
+        let answer = it.scene.http.get(url).basic_auth(user, Some(password)).send().await.unwrap();
         answer.status().as_u16()
     };
     let (pull, push, name) = ("git-upload-pack", "git-receive-pack", "x-access-token");

@@ -155,3 +155,44 @@ async fn answers_have_the_published_shapes() {
     }
     scene.forge.assert_clean();
 }
+
+#[tokio::test]
+async fn what_the_app_is_told_has_the_published_shapes() {
+    let Some(published) = Published::read() else {
+        eprintln!("skipped: the published descriptions are not at hand");
+        return;
+    };
+    let it = app::Installed::new().await;
+    let (url, _received) = hooks::receiver().await;
+    it.scene.forge.set_app_hook(&url, "hush");
+    it.scene.forge.settle().await;
+    it.scene.issue(&["hyla"]).await;
+    let newest = it.as_app(Method::GET, "/app/hook/deliveries?per_page=1", Value::Null).await;
+    let delivery = format!("/app/hook/deliveries/{}", newest.body[0]["id"]);
+    let installation = it.as_app(Method::GET, "/repos/acme/app/installation", Value::Null).await;
+    let own = format!("/app/installations/{}", installation.body["id"]);
+    let table = [
+        ("/app", "/app"),
+        ("/app/installations", "/app/installations"),
+        (&*own, "/app/installations/{installation_id}"),
+        ("/repos/acme/app/installation", "/repos/{owner}/{repo}/installation"),
+        ("/app/hook/config", "/app/hook/config"),
+        ("/app/hook/deliveries", "/app/hook/deliveries"),
+        (&*delivery, "/app/hook/deliveries/{delivery_id}"),
+    ];
+    for (path, template) in table {
+        let answer = it.as_app(Method::GET, path, Value::Null).await;
+        assert!(answer.body.as_array().is_none_or(|list| !list.is_empty()), "{path}");
+        published.check("GET", template, &answer);
+    }
+    let minted = it.mint(json!({ "repositories": ["app"] })).await;
+    published.check("POST", "/app/installations/{installation_id}/access_tokens", &minted);
+    let token = minted.body["token"].as_str().unwrap();
+    let commit = it.scene.forge.branch_head(&it.scene.repo, "main").unwrap();
+    let run = json!({ "name": "hyla", "head_sha": commit, "conclusion": "success",
+                      "output": { "title": "It works", "summary": "All of it." } });
+    let path = "/api/v3/repos/acme/app/check-runs";
+    let made = it.scene.ask(Method::POST, path, token, &run).await;
+    published.check("POST", "/repos/{owner}/{repo}/check-runs", &made);
+    it.scene.forge.assert_clean();
+}
