@@ -18,6 +18,7 @@ use crate::folder::{Folder, make_way};
 use crate::forge::{self, Forge};
 use crate::halt::chain;
 use crate::job::{Job, JobId, Rule};
+use crate::metrics::Metrics;
 use crate::model::{self, Error, Model, Settings};
 use crate::owner;
 use crate::redact::Redactor;
@@ -46,6 +47,8 @@ pub struct Bot {
     pub redactor: Redactor,
     /// Told when there may be a job to claim.
     pub wake: Arc<Notify>,
+    /// What is counted of all that.
+    pub metrics: Metrics,
     doors: BTreeMap<String, Door>,
     /// Why no agent may run, while the sandbox does not hold.
     barred: Mutex<Option<String>>,
@@ -125,6 +128,7 @@ impl Bot {
             workshop,
             redactor: Redactor::new(&secrets.all()),
             wake: Arc::new(Notify::new()),
+            metrics: Metrics::default(),
             clock,
             doors,
             barred: Mutex::new(None),
@@ -260,6 +264,10 @@ impl Work for Bot {
         let verdict = crate::desk::close(self, job, lease, verdict).await;
         verdict.map_text(&|text| self.redactor.redact(text))
     }
+
+    fn settled(&self, verdict: &Verdict) {
+        self.metrics.attempt(verdict);
+    }
 }
 
 /// The forges of a configuration, by name. Nothing is asked of them yet.
@@ -274,7 +282,7 @@ pub fn forges(
         let Some(own) = secrets.forges.get(name) else {
             bail!("the secrets of forge `{name}` were not read")
         };
-        Ok((name.clone(), forge::gitea::build(settings, own.token.clone())?))
+        Ok((name.clone(), forge::build(settings, &own.credential)?))
     };
     config.forges.iter().map(build).collect()
 }

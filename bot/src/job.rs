@@ -406,6 +406,24 @@ pub enum Failure {
     Internal,
 }
 
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::ForgeAuth,
+        Self::ForgeDenied,
+        Self::ForgeMissing,
+        Self::RepositoryMoved,
+        Self::ForgeDown,
+        Self::ForgeAnswer,
+        Self::BranchTaken,
+        Self::Git,
+        Self::ModelDown,
+        Self::ModelAnswer,
+        Self::Sandbox,
+        Self::Internal,
+    ];
+}
+
 /// The serialised name of a fieldless variant, for logs, metrics and the store.
 pub fn name_of<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {

@@ -56,6 +56,7 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     desk.enter(Stage::Session, Some(&base.commit)).await?;
     let folder = bot.folder(job.id).make().await?;
     let worked = bot.workshop.session(&task, &base, &folder, &mut |_| {}).await?;
+    bot.metrics.session(&worked.ended);
 
     desk.enter(Stage::Gate, Some(&base.commit)).await?;
     let patch = bot.workshop.patch(&worked, &base, &folder).await?;
@@ -221,7 +222,8 @@ async fn admit(place: &Place, job: &Job) -> Result<Repository, Verdict> {
 /// Brings the head of the default branch into the trusted mirror: the base commit.
 async fn fetch(bot: &Bot, place: &Place, job: &Job, branch: &str) -> Result<Base, Verdict> {
     let repo = &job.subject.repo;
-    Ok(bot.mirrors.fetch(&place.name, repo, &place.forge.remote(repo), branch).await?)
+    let remote = place.forge.remote(repo).await?;
+    Ok(bot.mirrors.fetch(&place.name, repo, &remote, branch).await?)
 }
 
 /// Freezes what people say: from here on, edits on the forge reach neither this attempt nor a later one. An issue that
@@ -456,7 +458,7 @@ async fn publish_afresh(
     }
     let mirror = bot.mirrors.existing(&place.name, repo)?;
     let prefix = &bot.config.publish.branch_prefix;
-    let remote = place.forge.remote(repo);
+    let remote = place.forge.remote(repo).await?;
     let mut taken = Vec::new();
     while let Err(error) =
         publish::push(&mirror, &ready.commit, &ready.branch, prefix, &remote).await

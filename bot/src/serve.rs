@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Router, middleware};
 use config::{ForgeKind, Secrets};
 use tokio::net::TcpListener;
 use webhooks::{Dialect, Hook};
@@ -20,8 +21,11 @@ use webhooks::{Dialect, Hook};
 use crate::bot::Bot;
 use crate::clean_up;
 use crate::clock::shown;
+use crate::halt::chain;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
+use crate::metrics::Now;
+use crate::prometheus;
 use crate::reconcile;
 use crate::worker::{Stop, Worker};
 
@@ -188,7 +192,7 @@ pub async fn until_ended(
     }
 }
 
-/// The HTTP side: webhooks, and `/healthz` for whoever watches the service.
+/// The HTTP side: webhooks, and `/healthz` and `/metrics` for whoever watches the service.
 ///
 /// # Errors
 /// A webhook secret is unusable.
@@ -205,19 +209,25 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         let dialect = match forge.kind {
             ForgeKind::Gitea => Dialect::Gitea,
             ForgeKind::Forgejo => Dialect::Forgejo,
-            ForgeKind::GitHub => bail!("cannot take webhooks of GitHub for forge `{name}`"),
+            ForgeKind::GitHub => Dialect::GitHub,
         };
         let secrets = secrets.forges.get(name).map(|own| own.webhooks.clone()).unwrap_or_default();
-        Ok((name.clone(), Hook { dialect, secrets }))
+        (name.clone(), Hook { dialect, secrets })
     });
     let options = webhooks::Options {
         body_limit_bytes: bot.config.server.body_limit_bytes,
         body_timeout: BODY_TIMEOUT,
-        hooks: hooks.collect::<anyhow::Result<BTreeMap<_, _>>>()?,
+        hooks: hooks.collect::<BTreeMap<_, _>>(),
     };
     let webhooks = webhooks::router(options, Arc::new(inbox))?;
-    let bot = Arc::clone(bot);
+    let counting = Arc::clone(bot);
+    let webhooks = webhooks.route_layer(middleware::map_response(move |answer: Response| {
+        count(&counting, &answer);
+        std::future::ready(answer)
+    }));
+    let (watched, counted) = (Arc::clone(bot), Arc::clone(bot));
     let health = move || async move {
+        let bot = watched;
         match bot.health() {
             Ok(()) => {
                 let sandbox = bot.workshop.sandbox.name();
@@ -226,5 +236,29 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
             Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }
     };
-    Ok(webhooks.route("/healthz", get(health)))
+    let metrics = move || async move { metrics(&counted).await };
+    Ok(webhooks.route("/healthz", get(health)).route("/metrics", get(metrics)))
+}
+
+/// Counts the answer to a delivery. Whoever only looks at the address brings none.
+fn count(bot: &Bot, answer: &Response) {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        let accepted = answer.extensions().get().copied();
+        bot.metrics.delivery(accepted, answer.status().is_server_error());
+    }
+}
+
+/// What there is to know for whoever watches the service, as Prometheus reads it.
+async fn metrics(bot: &Bot) -> Response {
+    let at = bot.clock.now();
+    let tally = match bot.store.tally(at).await {
+        Ok(tally) => tally,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "nobody can be told how many jobs there are");
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response();
+        }
+    };
+    let sandbox = bot.workshop.sandbox.name();
+    let now = Now { at, tally, sandbox: &sandbox, is_healthy: bot.health().is_ok() };
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], bot.metrics.text(&now)).into_response()
 }

@@ -149,6 +149,8 @@ pub trait Work: Send + Sync {
     /// Clears up after an attempt, whatever became of it, and tells people how the job stands. The verdict comes back
     /// changed where they could not be told of an end.
     async fn close(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Verdict;
+    /// Told what an attempt came to, once that is written down.
+    fn settled(&self, _: &Verdict) {}
 }
 
 /// One worker of the queue.
@@ -184,7 +186,8 @@ impl Worker {
         let span = tracing::info_span!("job", job.id = %job.id, issue = %job.subject, attempt = job.attempt);
         async {
             let verdict = self.held(work, &job, &lease, stop).await;
-            self.settle(&job, &lease, verdict).await
+            work.settled(&self.settle(&job, &lease, verdict).await?);
+            Ok::<_, store::Error>(())
         }
         .instrument(span)
         .await?;
@@ -285,13 +288,19 @@ impl Worker {
         }
     }
 
-    async fn settle(&self, job: &Job, lease: &Lease, verdict: Verdict) -> Result<(), store::Error> {
+    /// Writes a verdict down, and returns what came of it: the lease may be lost by now.
+    async fn settle(
+        &self,
+        job: &Job,
+        lease: &Lease,
+        verdict: Verdict,
+    ) -> Result<Verdict, store::Error> {
         let now = self.clock.now();
-        let written = match verdict {
-            Verdict::Ended(end) => self.end(lease, &end).await,
+        let written = match &verdict {
+            Verdict::Ended(end) => self.end(lease, end).await,
             Verdict::Dropped { why } => {
                 tracing::info!(why, "nothing to do");
-                self.store.drop_job(lease, &why, now).await
+                self.store.drop_job(lease, why, now).await
             }
             Verdict::Joined(other) => {
                 tracing::info!(other = %other, "another job answers this already");
@@ -301,17 +310,17 @@ impl Worker {
                 let wait = self.wait(self.outage(job), None);
                 let outcome = end.outcome.to_string();
                 tracing::warn!(outcome, why, wait = %shown(wait), "ended, and people will be told later");
-                self.store.owe(lease, &end, later(now, wait), &why, now).await
+                self.store.owe(lease, end, later(now, wait), why, now).await
             }
             Verdict::Retry { why, after, .. } => {
-                let wait = self.wait(self.backoff(job.attempt), after);
+                let wait = self.wait(self.backoff(job.attempt), *after);
                 tracing::warn!(why, wait = %shown(wait), "will be tried again");
-                self.store.retry(lease, later(now, wait), &why, now).await
+                self.store.retry(lease, later(now, wait), why, now).await
             }
             Verdict::Unreachable { why, after, .. } => {
-                let wait = self.wait(self.outage(job), after);
+                let wait = self.wait(self.outage(job), *after);
                 tracing::warn!(why, wait = %shown(wait), "waits for the forge");
-                self.store.wait(lease, later(now, wait), &why, now).await
+                self.store.wait(lease, later(now, wait), why, now).await
             }
             Verdict::Parked => {
                 tracing::info!("parked");
@@ -322,9 +331,9 @@ impl Worker {
         match written {
             Err(store::Error::LostLease { .. }) => {
                 tracing::warn!("lost the lease; another worker has the job");
-                Ok(())
+                Ok(Verdict::LeaseLost)
             }
-            other => other,
+            other => other.map(|()| verdict),
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use url::Url;
 
 use crate::{
-    CleanUp, Config, Egress, Evidence, Forge, Gate, Limit, Local, Model, ModelKind, Protected,
-    Publish, Queue, Sandbox, Server, Session,
+    CleanUp, Config, Egress, Evidence, Forge, ForgeKind, Gate, Limit, Local, Model, ModelKind,
+    Protected, Publish, Queue, Sandbox, Server, Session,
 };
 
 /// A key and what is wrong with it.
@@ -117,6 +117,18 @@ fn forge(name: &str, forge: &Forge) -> Checked {
         &key("draft_prefix"),
         "without a prefix, every pull request would be open for merging",
     )?;
+    let is_github = forge.kind == ForgeKind::GitHub;
+    need(forge.app.is_none() || is_github, &key("app"), "only GitHub has apps; use `token`")?;
+    need(
+        forge.token.is_none() || forge.app.is_none(),
+        &key("token"),
+        "with `app` there is no `token`; take one of them out",
+    )?;
+    let reason = match is_github {
+        true => "the bot needs a `token`, or an `app` with `id` and `private_key`",
+        false => "the bot needs the access token of its user",
+    };
+    need(forge.token.is_some() || forge.app.is_some(), &key("token"), reason)?;
     absolute(forge.ca_file.as_deref(), &key("ca_file"))?;
     positive(forge.timeout, &key("timeout"))
 }

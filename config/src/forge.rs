@@ -8,20 +8,24 @@ use url::Url;
 
 use crate::SecretRef;
 
-/// `[forge.NAME]`. `kind`, `url`, `token`, `webhook_secrets` and `repositories` have no default.
+/// `[forge.NAME]`. `kind`, `url`, `webhook_secrets`, `repositories` and one of `token` and `app` have no default.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forge {
     /// What software it is.
     pub kind: ForgeKind,
-    /// The address that the bot reaches it at, with any sub-path, without `/api/v1`.
+    /// The address that the bot reaches it at, with any sub-path, without `/api/v1` or `/api/v3`.
     #[serde(deserialize_with = "crate::address::required")]
     pub url: Url,
     /// The address that people reach it at, when it differs; used in links only.
     #[serde(default, deserialize_with = "crate::address::optional")]
     pub public_url: Option<Url>,
     /// The access token of the bot's user.
-    pub token: SecretRef,
+    #[serde(default)]
+    pub token: Option<SecretRef>,
+    /// The app that the bot is on GitHub, in place of a user with a token.
+    #[serde(default)]
+    pub app: Option<App>,
     /// One webhook secret, or two while they are rotated.
     pub webhook_secrets: Vec<SecretRef>,
     /// The allow-list, as `owner/name`. A repository that is not here is never touched.
@@ -36,6 +40,12 @@ pub struct Forge {
     /// `WORK_IN_PROGRESS_PREFIXES`, which no API tells.
     #[serde(default = "default_draft_prefix")]
     pub draft_prefix: String,
+    /// What to do where GitHub takes no drafts in a repository.
+    #[serde(default)]
+    pub without_drafts: WithoutDrafts,
+    /// How long a write to GitHub waits after the one before.
+    #[serde(default = "default_write_pause", with = "humantime_serde")]
+    pub write_pause: Duration,
     /// A PEM file with certificate authorities to trust besides the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
@@ -56,6 +66,27 @@ impl Forge {
             self.repositories.iter().find(|allowed| allowed.eq_ignore_ascii_case(repository));
         found.map(String::as_str)
     }
+}
+
+/// A GitHub App.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct App {
+    /// Its number, as its settings show it.
+    pub id: u64,
+    /// Its private key, in PEM.
+    pub private_key: SecretRef,
+}
+
+/// What to do where GitHub takes no drafts in a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutDrafts {
+    /// Open nothing, and say so on the issue.
+    #[default]
+    Refuse,
+    /// Open a pull request with `draft_prefix` before its title.
+    Prefix,
 }
 
 /// What software a forge is.
@@ -89,6 +120,10 @@ fn default_label() -> String {
 
 fn default_draft_prefix() -> String {
     "WIP:".into()
+}
+
+fn default_write_pause() -> Duration {
+    Duration::from_secs(1)
 }
 
 fn default_timeout() -> Duration {

@@ -27,7 +27,7 @@ mod tests;
 pub use clean_up::CleanUp;
 pub use egress::Egress;
 pub use evidence::Evidence;
-pub use forge::{Forge, ForgeKind};
+pub use forge::{App, Forge, ForgeKind, WithoutDrafts};
 pub use gate::{BadPattern, Gate, Protected};
 pub use host::Host;
 pub use load::{Error, load, parse};
@@ -120,7 +120,19 @@ impl Config {
         };
         let mut forges = BTreeMap::new();
         for (name, forge) in &self.forges {
-            let token = read(format!("forge.{name}.token"), &forge.token)?;
+            let credential = match (&forge.token, &forge.app) {
+                (_, Some(App { id, private_key })) => {
+                    let key = format!("forge.{name}.app.private_key");
+                    let read = private_key.read_text();
+                    let reason = |reason| Error { file: file.into(), key, reason };
+                    Credential::App { id: *id, private_key: read.map_err(reason)? }
+                }
+                (Some(token), None) => {
+                    Credential::Token(read(format!("forge.{name}.token"), token)?)
+                }
+                // The check of the configuration lets nothing through that has neither.
+                (None, None) => continue,
+            };
             let key = format!("forge.{name}.webhook_secrets");
             let webhooks: Vec<Secret> = forge
                 .webhook_secrets
@@ -135,7 +147,7 @@ impl Config {
                         .into();
                 return Err(Error { file: file.into(), key, reason });
             }
-            forges.insert(name.clone(), ForgeSecrets { token, webhooks });
+            forges.insert(name.clone(), ForgeSecrets { credential, webhooks });
         }
         let model =
             self.model.key.as_ref().map(|secret| read("model.key".into(), secret)).transpose()?;
@@ -164,17 +176,40 @@ pub struct Secrets {
 /// The secrets of one forge.
 #[derive(Debug, Clone)]
 pub struct ForgeSecrets {
-    /// The access token of the bot's user.
-    pub token: Secret,
+    /// What the bot shows the forge.
+    pub credential: Credential,
     /// What webhooks are signed with.
     pub webhooks: Vec<Secret>,
+}
+
+/// What the bot shows a forge. `Debug` prints no secret.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// The access token of its user.
+    Token(Secret),
+    /// It is a GitHub App.
+    App {
+        /// The app's number.
+        id: u64,
+        /// The app's private key, in PEM.
+        private_key: Secret,
+    },
+}
+
+impl Credential {
+    fn secret(&self) -> &Secret {
+        match self {
+            Self::Token(secret) | Self::App { private_key: secret, .. } => secret,
+        }
+    }
 }
 
 impl Secrets {
     /// All of them, for redaction.
     pub fn all(&self) -> Vec<&Secret> {
-        let forges =
-            self.forges.values().flat_map(|forge| forge.webhooks.iter().chain([&forge.token]));
+        let own = self.forges.values().map(|forge| forge.credential.secret());
+        let webhooks = self.forges.values().flat_map(|forge| &forge.webhooks);
+        let forges = own.chain(webhooks);
         forges.chain(&self.model).collect()
     }
 }

@@ -119,7 +119,8 @@ pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
 
 /// The value of a key as it stands in the text, if it is a plain one and no secret can be in it.
 fn written(text: &str, key: &str) -> Option<String> {
-    let is_closed = |part: &str| matches!(part, "token" | "webhook_secrets" | "key" | "env");
+    let is_closed =
+        |part: &str| matches!(part, "token" | "private_key" | "webhook_secrets" | "key" | "env");
     if key.split(['.', '[']).any(is_closed) {
         return None;
     }

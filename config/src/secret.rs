@@ -27,22 +27,34 @@ impl SecretRef {
     /// # Errors
     /// It is not there, empty, or others on this machine could read it. Never tells the value.
     pub fn read(&self) -> Result<Secret, String> {
-        let value = match self {
-            Self::File(path) => read_file(&place(path)?)?,
-            Self::Env(name) => std::env::var(name).map_err(|_| {
-                format!("the environment variable `{name}` is not set, or is not text")
-            })?,
-        };
-        let value = value.trim();
-        if value.is_empty() {
-            return Err(format!("the secret in {self} is empty"));
-        }
+        let value = self.text()?;
         if value.chars().any(char::is_control) {
             return Err(format!(
                 "the secret in {self} has more than one line or a control character"
             ));
         }
         Ok(value.into())
+    }
+
+    /// Reads a value that may have several lines, such as a key in PEM.
+    ///
+    /// # Errors
+    /// As for [`SecretRef::read`].
+    pub fn read_text(&self) -> Result<Secret, String> {
+        Ok(self.text()?.into())
+    }
+
+    fn text(&self) -> Result<String, String> {
+        let value = match self {
+            Self::File(path) => read_file(&place(path)?)?,
+            Self::Env(name) => std::env::var(name).map_err(|_| {
+                format!("the environment variable `{name}` is not set, or is not text")
+            })?,
+        };
+        match value.trim() {
+            "" => Err(format!("the secret in {self} is empty")),
+            value => Ok(value.to_owned()),
+        }
     }
 }
 

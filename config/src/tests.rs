@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::{Config, SecretRef, parse, parse_repo_file};
+use secrecy::ExposeSecret;
+
+use crate::{Config, Credential, SecretRef, parse, parse_repo_file};
 
 const FORGE: &str = "[forge.main]\nkind = \"gitea\"\nurl = \"https://git.example\"\ntoken = { env = \"T\" }\n\
      webhook_secrets = [{ env = \"W\" }]\nrepositories = [\"acme/app\"]\n";
@@ -14,6 +16,34 @@ fn error(text: &str) -> String {
         Ok(_) => format!("accepted: {text}"),
         Err(error) => error.to_string(),
     }
+}
+
+const APP: &str = "app = { id = 7, private_key = { env = \"K\" } }";
+
+#[test]
+fn a_github_is_reached_with_a_token_or_as_an_app() {
+    let github = FORGE.replace("\"gitea\"", "\"github\"");
+    let token = "token = { env = \"T\" }";
+    let both = github.replace(token, &format!("{token}\n{APP}"));
+    assert!(error(&both).contains("there is no `token`"), "{}", error(&both));
+    assert!(error(&github.replace(token, "")).contains("an `app` with `id` and `private_key`"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.pem");
+    std::fs::write(&file, "-----BEGIN KEY-----\nhush\n-----END KEY-----\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = format!("{{ file = \"{}\" }}", file.display());
+    let app = github.replace(token, APP).replace("{ env = \"K\" }", &file);
+    let app = app.replace("{ env = \"W\" }", &file.replace("app.pem", "hook"));
+    std::fs::write(folder.path().join("hook"), "secret").unwrap();
+    std::fs::set_permissions(folder.path().join("hook"), std::fs::Permissions::from_mode(0o600))
+        .unwrap();
+    let config = parse("hyla.toml".as_ref(), &app).unwrap();
+    let secrets = config.secrets("hyla.toml".as_ref()).unwrap();
+    let Credential::App { id, private_key } = &secrets.forges["main"].credential else { panic!() };
+    assert_eq!(*id, 7);
+    assert!(private_key.expose_secret().contains("\nhush\n"), "a key has several lines");
+    assert!(!format!("{secrets:?}").contains("hush"));
+    assert_eq!(secrets.all().len(), 2);
 }
 
 #[test]
@@ -99,9 +129,14 @@ fn an_error_names_file_key_and_reason() {
         let error = error(&forge(line));
         assert!(error.contains(key) && error.contains(reason), "{line:?} gave {error:?}");
     }
+}
+
+#[test]
+fn a_forge_that_cannot_be_reached_or_trusted_is_refused() {
     let cases = [
-        ("\"gitea\"", "\"github\"", "not supported"),
-        ("\"gitea\"", "\"gitlab\"", "`gitea` or `forgejo`"),
+        ("\"gitea\"", "\"gitlab\"", "`gitea`, `forgejo` or `github`"),
+        ("token = { env = \"T\" }\n", "", "the access token of its user"),
+        ("token = { env = \"T\" }", APP, "only GitHub has apps"),
         ("https://git.example", "https://git.example/?a=b", "no user"),
         ("[{ env = \"W\" }]", "[]", "one secret"),
         ("git.example\"", "git.example/git/api/v1/\"", "drop that"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bot::clock::Clock;
 use bot::forge::Permission;
-use bot::job::{Ask, Failure, Outcome, Rule, State};
+use bot::job::{Ask, Outcome, Rule, State};
 use tests::forge::{Fault, Matcher};
 use tests::house::{House, Setup, demo_issue};
 use tests::model::{Call, Fault as ModelFault, Recording, Turn};

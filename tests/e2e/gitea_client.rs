@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bot::forge::gitea::{Gitea, Options};
-use bot::forge::{Error, Forge, LabelChange, NewDraft, Permission, User};
+use bot::forge::{Error, Forge, LabelChange, NewDraft, Permission, Remote, User};
 use bot::job::RepoName;
 use tests::forge::{Checker, Dialect, FakeForge, Fault, Matcher};
 
@@ -46,6 +46,10 @@ impl Scene {
         scene
     }
 
+    async fn remote(&self) -> Remote {
+        self.client.remote(&self.repo).await.expect("its token is at hand")
+    }
+
     async fn issue(&self) -> u64 {
         self.forge.person("ada").open_issue(&self.repo, "It breaks", "Badly.", &[]).await
     }
@@ -81,7 +85,6 @@ fn options(forge: &FakeForge, dialect: Dialect, token: &str) -> Options {
         draft_prefix: "WIP:".into(),
         ca_file: None,
         timeout: Duration::from_secs(20),
-        user_agent: "hyla/test".into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stories of the whole bot, each from a person's act on a forge to what people see there.
 
 mod acceptance;
+mod attack_all;
 mod attack_down;
 mod attack_evidence;
 mod attack_fix;
@@ -12,6 +13,7 @@ mod attack_words;
 mod chat;
 mod clean_up;
 mod commands;
+mod container;
 mod crashes;
 mod downloads;
 mod endpoint;
@@ -23,6 +25,7 @@ mod hostile;
 mod letters;
 mod local;
 mod main_job;
+mod metrics;
 mod outages;
 mod payloads;
 mod polite;

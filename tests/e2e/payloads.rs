@@ -261,7 +261,6 @@ async fn client(exchanges: &[Exchange]) -> Gitea {
         draft_prefix: "WIP:".into(),
         ca_file: None,
         timeout: std::time::Duration::from_secs(5),
-        user_agent: "tests".into(),
     };
     Gitea::new(options).expect("the client is made")
 }

@@ -152,7 +152,7 @@ pub struct ModelServer {
 }
 
 struct Shared {
-    recording: Recording,
+    recording: Mutex<Recording>,
     window: u64,
     log: Mutex<Log>,
 }
@@ -182,7 +182,8 @@ impl ModelServer {
     /// # Errors
     /// There is no free port.
     pub async fn with_window(recording: Recording, window: u64) -> anyhow::Result<Self> {
-        let shared = Arc::new(Shared { recording, window, log: Mutex::default() });
+        let shared =
+            Arc::new(Shared { recording: Mutex::new(recording), window, log: Mutex::default() });
         let router = Router::new()
             .route("/v1/models", get(models))
             .route("/v1/chat/completions", post(complete))
@@ -200,6 +201,11 @@ impl ModelServer {
     /// The base address, with `/v1`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// Plays another recording from here on: one about what is known only now.
+    pub fn plays(&self, recording: Recording) {
+        *self.shared.recording() = recording;
     }
 
     /// The requests so far.
@@ -244,6 +250,10 @@ impl Shared {
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         self.log.lock().expect("no holder of this lock panics")
     }
+
+    fn recording(&self) -> std::sync::MutexGuard<'_, Recording> {
+        self.recording.lock().expect("no holder of this lock panics")
+    }
 }
 
 async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
@@ -262,14 +272,15 @@ async fn complete(
         log.violations.extend(violations(&request));
         log.n_played += 1;
         let task = request["messages"][1]["content"].as_str().unwrap_or_default();
-        let story = shared.recording.stories.iter().find(|story| task.contains(&story.about));
+        let recording = shared.recording();
+        let story = recording.stories.iter().find(|story| task.contains(&story.about));
         let at = match story {
-            None if !shared.recording.each_conversation => log.n_played - 1,
+            None if !recording.each_conversation => log.n_played - 1,
             Some(_) | None => n_answers(&request),
         };
         log.requests.push(request);
         log.headers.push(headers);
-        story.map_or(&shared.recording.turns, |story| &story.turns).get(at).cloned()
+        story.map_or(&recording.turns, |story| &story.turns).get(at).cloned()
     };
     let turn = turn
         .unwrap_or_else(|| Turn { content: "The recording is over.".into(), ..Turn::default() });

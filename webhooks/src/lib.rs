@@ -5,8 +5,8 @@
 
 mod delivery;
 mod event;
-mod gitea;
 mod listen;
+mod payload;
 mod receive;
 mod signature;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use secrecy::SecretString;
 /// # Errors
 /// The text is not that of such an event; the reason is for people.
 pub fn read(name: &str, payload: &[u8]) -> Result<Event, String> {
-    gitea::event(name, payload)
+    payload::event(name, payload)
 }
 
 /// How the deliveries of each forge are verified, and how large they may be.
@@ -59,4 +59,6 @@ pub enum Dialect {
     Gitea,
     /// Forgejo: as Gitea, with its own header names besides.
     Forgejo,
+    /// GitHub: prefixed HMAC-SHA256; a form body is signed as it is.
+    GitHub,
 }

@@ -4,18 +4,18 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use futures_util::StreamExt;
 use secrecy::ExposeSecret;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::signature::{self, Wrong};
-use crate::{Delivery, Event, Inbox, Options, gitea};
+use crate::{Delivery, Dialect, Event, Inbox, Options, payload};
 
 /// Longest delivery id and event name that are believed; forges send UUIDs and short words.
 const HEADER_CHARS: usize = 128;
@@ -100,8 +100,9 @@ async fn receive(
         Ok(accepted) => {
             let status = accepted.name();
             tracing::info!(%forge, delivery = %id, event = %name, status, "kept a delivery");
-            Ok((StatusCode::ACCEPTED, Json(serde_json::json!({ "status": status })))
-                .into_response())
+            let body = Json(serde_json::json!({ "status": status }));
+            // The extension is for whoever counts.
+            Ok((StatusCode::ACCEPTED, Extension(accepted), body).into_response())
         }
         Err(error) => {
             let cause = error.source.as_ref();
@@ -124,17 +125,28 @@ async fn delivery(
     let encoding = encoding(headers)?;
     let digests = signature::digests(headers).map_err(wrong)?;
     let bad = |reason: &str| Refusal(StatusCode::BAD_REQUEST, reason.to_owned());
-    let id = gitea::first(headers, gitea::delivery_headers(hook.dialect))
+    let id = payload::first(headers, payload::delivery_headers(hook.dialect))
         .filter(|id| is_word(id))
         .ok_or_else(|| bad("the delivery has no usable id"))?;
-    let name = gitea::first(headers, gitea::event_headers(hook.dialect))
+    let name = payload::first(headers, payload::event_headers(hook.dialect))
         .filter(|name| is_word(name))
         .ok_or_else(|| bad("the delivery names no usable event"))?;
 
     let Whole { bytes, share } = read(receiver, body, headers).await?;
-    let payload = payload(encoding, bytes)?;
-    signature::check(&digests, &payload, &hook.secrets).map_err(wrong)?;
-    let event = gitea::event(name, &payload)
+    let check = |signed: &[u8]| signature::check(&digests, signed, &hook.secrets).map_err(wrong);
+    let payload = match hook.dialect {
+        Dialect::GitHub => {
+            check(&bytes)?;
+            text(encoding, bytes)?
+        }
+        // These sign the JSON text, whichever way it comes.
+        Dialect::Gitea | Dialect::Forgejo => {
+            let payload = text(encoding, bytes)?;
+            check(&payload)?;
+            payload
+        }
+    };
+    let event = payload::event(name, &payload)
         .map_err(|reason| Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
     let delivery =
         Delivery { forge: forge.to_owned(), id: id.to_owned(), event: name.to_owned(), payload };
@@ -212,8 +224,8 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
     Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.into()))
 }
 
-/// The JSON text. Gitea and Forgejo sign it, whichever way it comes.
-fn payload(encoding: Encoding, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+/// The JSON text.
+fn text(encoding: Encoding, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     match encoding {
         Encoding::Json => return Ok(body),
         Encoding::Form => {}

@@ -53,6 +53,7 @@ fn options(secrets: &[&str]) -> Options {
         hooks: BTreeMap::from([
             ("main".to_owned(), hook(Dialect::Gitea)),
             ("other".to_owned(), hook(Dialect::Forgejo)),
+            ("ghe".to_owned(), hook(Dialect::GitHub)),
         ]),
     }
 }
@@ -124,7 +125,7 @@ fn a_delivery_that_may_ask_shows_how_the_issue_read() {
         ("label_updated", "", None),
         ("edited", words, None),
     ] {
-        let event = crate::gitea::event("issues", payload(action, words).as_bytes()).unwrap();
+        let event = crate::payload::event("issues", payload(action, words).as_bytes()).unwrap();
         let Event::IssueSeen { seen, .. } = event else { panic!("{event:?}") };
         assert_eq!(seen, expected, "{action} {words}");
     }
@@ -393,6 +394,74 @@ fn secrets_that_prove_nothing_are_refused_at_build() {
     }
 }
 
+/// A delivery as GitHub sends it.
+fn of_github(event: &str, content_type: &str, body: &str, signed: &str) -> Request<Body> {
+    Request::post("/hooks/ghe")
+        .header("content-type", content_type)
+        .header("x-github-event", event)
+        .header("x-github-delivery", "d-1")
+        .header("x-hub-signature-256", format!("sha256={}", sign("first", signed.as_bytes())))
+        .body(body.to_owned().into())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn github_signs_the_body_as_it_is() {
+    let text = LABEL.replace("label_updated", "labeled");
+    let form =
+        url::form_urlencoded::Serializer::new(String::new()).append_pair("payload", &text).finish();
+    let (json, urlencoded) = ("application/json", "application/x-www-form-urlencoded");
+    for (content_type, body, signed, expected) in [
+        (json, &text, &text, StatusCode::ACCEPTED),
+        (urlencoded, &form, &form, StatusCode::ACCEPTED),
+        (urlencoded, &form, &text, StatusCode::UNAUTHORIZED),
+        (json, &text, &form, StatusCode::UNAUTHORIZED),
+    ] {
+        let inbox = Arc::new(Kept::default());
+        let (status, words) = send(&inbox, of_github("issues", content_type, body, signed)).await;
+        assert_eq!(status, expected, "{content_type} {words}");
+        let kept = inbox.deliveries.lock().unwrap();
+        let Some((delivery, event)) = kept.first() else { continue };
+        assert_eq!(delivery.payload, text.as_bytes());
+        let Event::IssueSeen { cause, .. } = event else { panic!("{event:?}") };
+        assert_eq!(*cause, Cause::LabelsMayHaveChanged);
+    }
+}
+
+#[tokio::test]
+async fn a_gitea_delivery_is_none_of_github() {
+    let inbox = Arc::new(Kept::default());
+    let mut delivery = request(LABEL, &sign("first", LABEL.as_bytes()));
+    *delivery.uri_mut() = "/hooks/ghe".parse().unwrap();
+    let (status, words) = send(&inbox, delivery).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{words}");
+}
+
+/// Every real payload of GitHub lies beside the checkout of those who develop the bot, in a folder called like its event.
+#[test]
+fn every_payload_of_github_is_read_or_ignored() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/forges/payloads/github");
+    let Ok(kinds) = std::fs::read_dir(root) else {
+        eprintln!("skipped: there are no shared fixtures here");
+        return;
+    };
+    let folders = |folder: std::path::PathBuf| std::fs::read_dir(folder).into_iter().flatten();
+    let (mut n_read, mut n_labels) = (0, 0);
+    for event in kinds.flatten().flat_map(|kind| folders(kind.path())).flatten() {
+        let name = event.file_name().into_string().unwrap();
+        for file in folders(event.path()).flatten() {
+            let payload = std::fs::read(file.path()).unwrap();
+            let read = crate::payload::event(&name, &payload);
+            let event = read.unwrap_or_else(|reason| panic!("{}: {reason}", file.path().display()));
+            n_read += 1;
+            let is_label =
+                matches!(event, Event::IssueSeen { cause: Cause::LabelsMayHaveChanged, .. });
+            n_labels += usize::from(is_label);
+        }
+    }
+    assert!(n_read > 100 && n_labels > 0, "{n_read} read, {n_labels} about labels");
+}
+
 /// Real and derived payloads lie beside the checkout of those who develop the bot.
 #[test]
 fn every_known_payload_becomes_its_event() {
@@ -430,7 +499,7 @@ fn every_known_payload_becomes_its_event() {
     ];
     for (file, name, expected) in cases {
         let payload = std::fs::read(root.join(file)).unwrap();
-        let cause = match crate::gitea::event(name, &payload) {
+        let cause = match crate::payload::event(name, &payload) {
             Ok(Event::IssueSeen { cause, .. }) => Some(cause),
             Ok(Event::Other { .. }) => None,
             Err(reason) => panic!("{file}: {reason}"),

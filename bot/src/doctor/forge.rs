@@ -162,9 +162,21 @@ fn at(settings: &config::Forge, error: &Error, next: &str) -> String {
 fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
     match error {
         Error::Auth { .. } => {
-            format!("make a new token for the bot's user and put it into {}", settings.token)
+            match (&settings.token, &settings.app) {
+                (Some(token), _) => {
+                    format!("make a new token for the bot's user and put it into {token}")
+                }
+                (None, Some(app)) => format!(
+                    "compare the clocks of this machine and of the forge; check `forge.{name}.app.id`, and put a new private key of the app into {}", app.private_key
+                ),
+                (None, None) => format!("set `forge.{name}.token`"),
+            }
         }
+        Error::Denied { .. } if settings.kind == ForgeKind::GitHub => "give the app, or the token, the permissions to read and write contents, issues and pull requests".into(),
         Error::Denied { .. } => "give the token the scopes `write:repository`, `write:issue` and `read:user`, and `read:organization` for repositories of organisations".into(),
+        Error::Missing { .. } if settings.app.is_some() => format!(
+            "check `forge.{name}.url` and `forge.{name}.app.id`, and install the app in each repository of `forge.{name}.repositories`"
+        ),
         Error::Missing { .. } => format!(
             "check `forge.{name}.url`: with a sub-path if the forge has one, and without `/api/v1`"
         ),

@@ -3,27 +3,25 @@
 //!
 //! It never marks a draft as ready, never merges and never closes. Drafts are a title prefix on both forges.
 
-mod http;
 mod inspect;
 mod list;
-mod shorten;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::{Certificate, Client, Method, redirect};
-use secrecy::SecretString;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use url::Url;
 
-use self::http::{Call, Http, Repeat, join};
+use crate::forge::client::{Client, SetupError, in_repo, is_commit_id};
+use crate::forge::http::{Bearer, Call, Http, Profile, Repeat, join};
 use crate::forge::{
     Comment, Error, Forge, History, Issue, NewDraft, Permission, Pull, Remote, Repository, User,
 };
@@ -51,73 +49,21 @@ pub struct Options {
     pub ca_file: Option<PathBuf>,
     /// How long one request may take, all in all.
     pub timeout: Duration,
-    /// What the client calls itself.
-    pub user_agent: String,
 }
 
-/// Why no client could be made.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// No client speaks this kind.
-    #[error(
-        "cannot work with GitHub Enterprise Server in this version; use a forge of kind `gitea` or `forgejo`"
-    )]
-    Kind,
-    /// The address cannot be used as it is.
-    #[error(
-        "cannot use forge address `{url}`: it must be http or https, without user, query or fragment"
-    )]
-    Url {
-        /// The address, without credentials.
-        url: String,
-    },
-    /// The token cannot stand in a header.
-    #[error("cannot use the forge token: it is empty or holds characters that no token has")]
-    Token,
-    /// The draft prefix is empty, so nothing would be a draft.
-    #[error(
-        "cannot use an empty draft prefix: the forge would open pull requests that are no drafts"
-    )]
-    DraftPrefix,
-    /// The certificate file cannot be read.
-    #[error("cannot read certificate authorities from `{path}`")]
-    CaFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The certificate file holds no certificates.
-    #[error("cannot find PEM certificates in `{path}`")]
-    CaPem {
-        /// The file.
-        path: PathBuf,
-        /// Why, where the parser says.
-        #[source]
-        source: Option<reqwest::Error>,
-    },
-    /// The HTTP client cannot be made.
-    #[error("cannot set up the HTTP client for the forge")]
-    Client(#[source] reqwest::Error),
-}
-
-/// The client for a configured forge, with its token read.
-pub fn build(forge: &config::Forge, token: SecretString) -> Result<Arc<dyn Forge>, SetupError> {
-    if forge.kind == Kind::GitHub {
-        return Err(SetupError::Kind);
+impl Options {
+    /// Those of a configured forge.
+    pub fn new(forge: &config::Forge, token: SecretString) -> Self {
+        Self {
+            kind: forge.kind,
+            url: forge.url.clone(),
+            public_url: forge.public_url.clone(),
+            token,
+            draft_prefix: forge.draft_prefix.clone(),
+            ca_file: forge.ca_file.clone(),
+            timeout: forge.timeout,
+        }
     }
-    let gitea = Gitea::new(Options {
-        kind: forge.kind,
-        url: forge.url.clone(),
-        public_url: forge.public_url.clone(),
-        token,
-        draft_prefix: forge.draft_prefix.clone(),
-        ca_file: forge.ca_file.clone(),
-        timeout: forge.timeout,
-        user_agent: concat!("hyla/", env!("CARGO_PKG_VERSION")).to_owned(),
-    })?;
-    Ok(Arc::new(gitea))
 }
 
 /// A Gitea or a Forgejo.
@@ -129,26 +75,28 @@ pub struct Gitea {
 impl Gitea {
     /// A client. Nothing is sent yet.
     pub fn new(options: Options) -> Result<Self, SetupError> {
-        for url in [Some(&options.url), options.public_url.as_ref()].into_iter().flatten() {
-            check_url(url)?;
-        }
-        if secrecy::ExposeSecret::expose_secret(&options.token).trim().is_empty() {
+        if options.token.expose_secret().trim().is_empty() {
             return Err(SetupError::Token);
         }
         if options.draft_prefix.trim().is_empty() {
             return Err(SetupError::DraftPrefix);
         }
-        let client = Client::builder()
-            .tls_backend_native()
-            .tls_certs_merge(certificates(options.ca_file.as_ref())?)
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .timeout(options.timeout)
-            .user_agent(&options.user_agent)
-            .build()
-            .map_err(SetupError::Client)?;
-        let http = Http::new(client, &options.url, options.token.clone())?;
+        let client = Client {
+            url: &options.url,
+            public_url: options.public_url.as_ref(),
+            ca_file: options.ca_file.as_ref(),
+            timeout: options.timeout,
+        };
+        let bearer = format!("token {}", options.token.expose_secret());
+        let http = Http::new(
+            client.build()?,
+            Profile {
+                api: join(&options.url, ["api", "v1"]),
+                headers: &[("accept", "application/json")],
+                pause: Duration::ZERO,
+                bearer: Bearer::fixed(&bearer, &options.token)?,
+            },
+        );
         Ok(Self { options, http })
     }
 
@@ -493,13 +441,13 @@ impl Forge for Gitea {
         Ok(Some(CommitId(id)))
     }
 
-    fn remote(&self, repo: &RepoName) -> Remote {
-        Remote {
+    async fn remote(&self, repo: &RepoName) -> Result<Remote, Error> {
+        Ok(Remote {
             url: join(&self.options.url, [&repo.owner, &format!("{}.git", repo.name)]),
             user: GIT_USER.to_owned(),
             password: self.options.token.clone(),
             ca_file: self.options.ca_file.clone(),
-        }
+        })
     }
 
     async fn version(&self) -> Result<String, Error> {
@@ -515,16 +463,6 @@ impl Forge for Gitea {
     }
 }
 
-/// The path of something inside a repository.
-fn in_repo<const N: usize>(repo: &RepoName, rest: [&str; N]) -> Vec<String> {
-    let start = ["repos", &repo.owner, &repo.name];
-    start.into_iter().chain(rest).map(str::to_owned).collect()
-}
-
-fn is_commit_id(id: &str) -> bool {
-    matches!(id.len(), 40 | 64) && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 /// An open one before a closed one, then the highest number.
 fn newest(pulls: Vec<wire::Pull>) -> Option<wire::Pull> {
     pulls.into_iter().max_by_key(|pull| (pull.is_open(), pull.number))
@@ -533,28 +471,4 @@ fn newest(pulls: Vec<wire::Pull>) -> Option<wire::Pull> {
 /// Whether a title has a prefix, as the servers compare it: without regard to the case of ASCII letters.
 fn starts_with(title: &str, prefix: &str) -> bool {
     title.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-fn check_url(url: &Url) -> Result<(), SetupError> {
-    let is_http = matches!(url.scheme(), "http" | "https");
-    let is_plain = url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none();
-    if is_http && is_plain {
-        return Ok(());
-    }
-    let host = url.host_str().unwrap_or_default();
-    Err(SetupError::Url { url: format!("{}://{host}{}", url.scheme(), url.path()) })
-}
-
-fn certificates(file: Option<&PathBuf>) -> Result<Vec<Certificate>, SetupError> {
-    let Some(path) = file else { return Ok(vec![]) };
-    let pem =
-        std::fs::read(path).map_err(|source| SetupError::CaFile { path: path.clone(), source })?;
-    match Certificate::from_pem_bundle(&pem) {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(SetupError::CaPem { path: path.clone(), source: None }),
-        Err(source) => Err(SetupError::CaPem { path: path.clone(), source: Some(source) }),
-    }
 }

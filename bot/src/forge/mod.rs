@@ -1,16 +1,44 @@
 //! A forge, seen as about a dozen calls. The quirks of each kind stay inside its own file.
 
+mod client;
 pub mod gitea;
+mod github;
+mod http;
 mod redirect;
+mod shorten;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use config::Credential;
 
 pub(crate) use redirect::redirect_of;
 
 use crate::job::{CommitId, RepoName};
+
+pub use client::SetupError;
+
+/// The client for a configured forge, with its secrets read. Nothing is sent yet.
+///
+/// # Errors
+/// An address, a certificate or a secret cannot be used.
+pub fn build(
+    forge: &config::Forge,
+    credential: &config::Credential,
+) -> Result<Arc<dyn Forge>, SetupError> {
+    match (forge.kind, credential) {
+        (config::ForgeKind::GitHub, _) => Ok(Arc::new(github::GitHub::new(forge, credential)?)),
+        (config::ForgeKind::Gitea | config::ForgeKind::Forgejo, Credential::Token(token)) => {
+            Ok(Arc::new(gitea::Gitea::new(gitea::Options::new(forge, token.clone()))?))
+        }
+        // The check of the configuration lets no such thing through.
+        (config::ForgeKind::Gitea | config::ForgeKind::Forgejo, Credential::App { .. }) => {
+            Err(SetupError::Token)
+        }
+    }
+}
 
 /// One forge.
 #[async_trait]
@@ -51,7 +79,10 @@ pub trait Forge: Send + Sync {
     /// The head commit of a branch, or none if there is no such branch.
     async fn branch_head(&self, repo: &RepoName, branch: &str) -> Result<Option<CommitId>, Error>;
     /// Where and how git reaches a repository.
-    fn remote(&self, repo: &RepoName) -> Remote;
+    ///
+    /// # Errors
+    /// No token can be had for it now.
+    async fn remote(&self, repo: &RepoName) -> Result<Remote, Error>;
     /// The software's own version, such as `1.27.0` or `15.0.3+gitea-1.22.0`.
     async fn version(&self) -> Result<String, Error>;
     /// Whether the bot may see what others may do with a repository. Where it may not, every ask is refused.
@@ -311,7 +342,7 @@ pub enum Error {
         call: String,
         /// Why.
         #[source]
-        source: reqwest::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// An answer that is not what the API says.
     #[error("cannot {call}: the answer makes no sense: {reason}")]

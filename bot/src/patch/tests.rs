@@ -386,6 +386,33 @@ async fn nested_repositories_and_special_files_are_left_out_and_look_alikes_are_
     );
 }
 
+/// None of these is opened, or it would never end: nobody writes to the pipe, and the file has a terabyte.
+#[tokio::test]
+async fn t17_odd_files_hold_no_import_up() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let bench = Bench::with(&[("a.txt", b"one\n")]).await;
+    let begun = std::time::Instant::now();
+    // The control: without any of them there is nothing to tell.
+    assert!(bench.import().await.is_empty());
+    let usual = begun.elapsed();
+    mknodat(CWD, bench.root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    std::os::unix::net::UnixListener::bind(bench.root.join("socket")).unwrap();
+    let device = (FileType::CharacterDevice, Mode::RWXU);
+    // Endless zeros, where the tests may make them.
+    let has_device = mknodat(CWD, bench.root.join("zero"), device.0, device.1, 0x105).is_ok();
+    for (name, bytes) in [("line", 1 << 30), ("sparse", 1 << 40)] {
+        std::fs::File::create(bench.root.join(name)).unwrap().set_len(bytes).unwrap();
+    }
+    let begun = std::time::Instant::now();
+    let patch = bench.import().await;
+    let limit = usual * 3 + std::time::Duration::from_millis(500);
+    assert!(begun.elapsed() < limit, "{:?} after {usual:?}", begun.elapsed());
+    let barred: Vec<_> = patch.barred.iter().map(|each| (each.path.as_str(), each.rule)).collect();
+    assert_eq!(barred, [("line", Rule::TooLarge), ("sparse", Rule::TooLarge)]);
+    let special = left_out(&patch).into_iter().filter(|(_, why)| *why == Why::Special).count();
+    assert_eq!(special, if has_device { 3 } else { 2 });
+}
+
 #[tokio::test]
 async fn names_that_are_not_utf8_are_barred_only_when_they_change() {
     use std::os::unix::ffi::OsStrExt;

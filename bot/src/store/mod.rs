@@ -131,6 +131,9 @@ pub trait Store: Send + Sync {
     /// When the next queued job is due, if there is one.
     async fn next_due(&self) -> Result<Option<DateTime<Utc>>, Error>;
 
+    /// The jobs that have not ended.
+    async fn tally(&self, now: DateTime<Utc>) -> Result<Tally, Error>;
+
     /// All that is known of one issue, for people.
     async fn history(&self, subject: &Subject) -> Result<History, Error>;
 
@@ -286,6 +289,19 @@ impl Row {
             last_error: None,
         }
     }
+}
+
+/// The jobs that have not ended, for whoever watches the service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that wait.
+    pub n_queued: u64,
+    /// Those among them that a worker may take.
+    pub n_due: u64,
+    /// When the oldest of these became due.
+    pub oldest_due: Option<DateTime<Utc>>,
+    /// What each running job is doing.
+    pub running: Vec<Stage>,
 }
 
 /// Why a verb did nothing.

@@ -24,6 +24,7 @@ use sqlx::{Connection as _, Row as _, Sqlite as Db, Transaction};
 
 use super::{
     Error, History, Identified, Kept, KeptDelivery, Lease, NewDelivery, Row, Sighting, Step, Store,
+    Tally,
 };
 use crate::input::Input;
 use crate::job::{CommitId, End, Job, JobId, Ready, Stage, State, Subject};
@@ -416,6 +417,10 @@ impl Store for Sqlite {
         .await
         .map_err(failed("look for the next job"))?;
         Ok(due.and_then(DateTime::from_timestamp_micros))
+    }
+
+    async fn tally(&self, now: DateTime<Utc>) -> Result<Tally, Error> {
+        queue::tally(&self.pool, now).await
     }
 
     async fn history(&self, subject: &Subject) -> Result<History, Error> {

@@ -72,8 +72,7 @@ async fn a_push_arrives_and_can_become_a_draft() {
     for (dialect, sub_path) in [(Dialect::Gitea127, "/git"), (Dialect::Forgejo15, "")] {
         let scene = Scene::below(dialect, sub_path).await;
         scene.forge.make_private(&scene.repo);
-        let commit =
-            clone_and_push(scene.client.remote(&scene.repo), "hyla/issue-7-1").await.unwrap();
+        let commit = clone_and_push(scene.remote().await, "hyla/issue-7-1").await.unwrap();
         let head = scene.client.branch_head(&scene.repo, "hyla/issue-7-1").await.unwrap();
         assert_eq!(head.unwrap().0, commit);
         let draft = NewDraft {
@@ -95,12 +94,12 @@ async fn a_push_arrives_and_can_become_a_draft() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_may_not_write_cannot_push() {
     let scene = Scene::new(Dialect::Gitea127).await;
-    let remote = || scene.client.remote(&scene.repo);
+    let remote = async || scene.remote().await;
     scene.forge.set_permission(&scene.repo, "hyla", Permission::Read);
-    clone_and_push(remote(), "x").await.unwrap_err();
+    clone_and_push(remote().await, "x").await.unwrap_err();
     scene.forge.set_permission(&scene.repo, "hyla", Permission::Write);
     scene.forge.archive(&scene.repo);
-    clone_and_push(remote(), "x").await.unwrap_err();
+    clone_and_push(remote().await, "x").await.unwrap_err();
     assert_eq!(scene.forge.branches(&scene.repo).len(), 1);
 }
 
@@ -109,18 +108,18 @@ async fn a_bad_token_cannot_even_clone_a_private_repository() {
     let scene = Scene::new(Dialect::Gitea127).await;
     scene.forge.make_private(&scene.repo);
     scene.forge.revoke(&scene.token);
-    clone_and_push(scene.client.remote(&scene.repo), "x").await.unwrap_err();
+    clone_and_push(scene.remote().await, "x").await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn git_can_be_made_to_fail() {
     let scene = Scene::new(Dialect::Gitea127).await;
-    let remote = || scene.client.remote(&scene.repo);
+    let remote = async || scene.remote().await;
     let push = Matcher::new("POST", "/acme/app.git/git-receive-pack");
     scene.forge.fault(push.clone(), Fault::status(500, ""), 1);
-    clone_and_push(remote(), "a").await.unwrap_err();
+    clone_and_push(remote().await, "a").await.unwrap_err();
     scene.forge.fault(push, Fault::AfterEffect(502), 1);
-    clone_and_push(remote(), "b").await.unwrap_err();
+    clone_and_push(remote().await, "b").await.unwrap_err();
     let names: Vec<String> =
         scene.forge.branches(&scene.repo).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["b", "main"]);

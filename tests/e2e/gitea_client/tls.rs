@@ -18,5 +18,5 @@ async fn an_authority_from_the_ca_file_is_trusted_and_no_other() {
     options.ca_file = Some(server.ca_file());
     let client = Gitea::new(options.clone()).unwrap();
     assert_eq!(client.whoami().await.unwrap().login, "hyla");
-    assert_eq!(client.remote(&scene.repo).ca_file, options.ca_file);
+    assert_eq!(client.remote(&scene.repo).await.unwrap().ca_file, options.ca_file);
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use crate::checkout::testing::{remote, repo};
+use crate::checkout::testing::{World, remote, repo};
 use crate::checkout::{Error, Mirrors, RemoteError};
 use crate::job::Failure;
 
@@ -155,6 +155,40 @@ async fn git_itself_follows_no_redirect_with_the_token() {
         assert!(matches!(error, RemoteError::Redirected { .. }), "{error:?}");
         assert_eq!(other.n_tokens(), 0, "{:?}", other.heads());
         assert!(host == "127.0.0.1" || other.heads().is_empty(), "{:?}", other.heads());
+    }
+}
+
+/// The same of a push, which is what has something to lose: the commits besides the token.
+#[tokio::test]
+async fn t20_a_push_follows_no_redirect_with_the_token() {
+    let world = World::with(&[("a.txt", b"one\n")]);
+    let base = world.fetch().await;
+    let push = async |port: u16| {
+        let remote = remote(&format!("http://127.0.0.1:{port}/acme/app.git"));
+        let branch = "hyla/issue-1-1";
+        crate::publish::push(&base.mirror, &base.commit, branch, "hyla/", &remote).await
+    };
+    // The control: the configured address gets the token, and refuses it.
+    let honest = Server::start(|head| match head.contains(TOKEN) {
+        true => "HTTP/1.1 403 Forbidden\r\n".to_owned(),
+        false => CHALLENGE.to_owned(),
+    });
+    assert!(push(honest.port).await.is_err());
+    assert!(honest.n_tokens() > 0, "{:?}", honest.heads());
+    for only_git in [false, true] {
+        let other = Server::start(|_| CHALLENGE.to_owned());
+        let to = other.port;
+        let server = Server::start(move |head| {
+            match head.contains("user-agent: hyla") && only_git {
+                true => "HTTP/1.1 200 OK\r\n".to_owned(),
+                false => format!(
+                    "HTTP/1.1 302 Found\r\nLocation: http://localhost:{to}/acme/app.git/info/refs?service=git-receive-pack\r\n"
+                ),
+            }
+        });
+        let refused = push(server.port).await;
+        assert!(refused.is_err(), "{refused:?}");
+        assert!(other.heads().is_empty(), "{:?}", other.heads());
     }
 }
 

@@ -1,8 +1,9 @@
 //! Questions that no job asks: what a doctor wants to know before the first job comes.
 
-use super::http::Call;
-use super::{Gitea, in_repo, wire};
+use super::{Gitea, wire};
 use crate::forge::Error;
+use crate::forge::client::in_repo;
+use crate::forge::http::Call;
 use crate::job::RepoName;
 
 impl Gitea {

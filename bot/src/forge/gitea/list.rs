@@ -2,8 +2,9 @@
 
 use serde::de::DeserializeOwned;
 
-use super::http::Call;
-use super::{Gitea, in_repo, wire};
+use super::{Gitea, wire};
+use crate::forge::client::in_repo;
+use crate::forge::http::Call;
 use crate::forge::{Error, History, Issue, LinkedPull};
 use crate::job::RepoName;
 

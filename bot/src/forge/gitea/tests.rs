@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::http::join;
 use super::{starts_with, wire};
+use crate::forge::http::join;
 use crate::forge::{self, LabelChange};
 
 const RECORDINGS: &str =

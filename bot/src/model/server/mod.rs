@@ -36,6 +36,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
+use crate::prometheus;
 use answer::{Answer, Form, Head};
 use ask::Asked;
 use desk::Desk;
@@ -280,18 +281,9 @@ async fn show_metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
         n_running,
         n_waiting: n_turns - n_running,
         n_generated: app.engine.n_generated(),
-        resident_bytes: resident_bytes(),
         cache_limit_bytes: app.options.memory_bytes,
     });
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
-}
-
-/// Bytes of this process in memory, as Linux counts them.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text)
 }
 
 async fn nothing_here(uri: Uri) -> Fault {

@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Row as _, Sqlite as Db, Transaction};
 
 use super::history;
 use super::rows::{failed, json, micros, number, read};
 use crate::job::{self, JobId, Stage, State, Subject};
-use crate::store::{Error, Identified, Lease, Step};
+use crate::store::{Error, Identified, Lease, Step, Tally};
 
 /// The oldest due job: queued, or running under a lease that has run out. A second ask on an issue waits for the first
 /// one to end. Each half walks an index in its order, so that a long queue costs no more than a short one.
@@ -92,6 +92,33 @@ async fn catch_up(
     .await
     .map_err(failed(action))?;
     Ok(())
+}
+
+/// What waits, by one walk over an index.
+const WAITING: &str = "
+    SELECT count(*), count(*) FILTER (WHERE due_at <= ?1), min(due_at) FILTER (WHERE due_at <= ?1)
+    FROM jobs WHERE phase = 'queued'";
+
+/// The jobs that have not ended.
+pub(super) async fn tally(pool: &SqlitePool, now: DateTime<Utc>) -> Result<Tally, Error> {
+    let action = "count the jobs";
+    let (n_queued, n_due, oldest): (i64, i64, Option<i64>) =
+        sqlx::query_as(WAITING).bind(micros(now)).fetch_one(pool).await.map_err(failed(action))?;
+    let states: Vec<String> =
+        sqlx::query_scalar("SELECT state_json FROM jobs WHERE phase = 'running'")
+            .fetch_all(pool)
+            .await
+            .map_err(failed(action))?;
+    let running = states.iter().filter_map(|state| match serde_json::from_str(state) {
+        Ok(State::Running { stage }) => Some(stage),
+        Ok(State::Queued | State::Ended { .. }) | Err(_) => None,
+    });
+    Ok(Tally {
+        n_queued: n_queued.unsigned_abs(),
+        n_due: n_due.unsigned_abs(),
+        oldest_due: oldest.and_then(DateTime::from_timestamp_micros),
+        running: running.collect(),
+    })
 }
 
 /// Gives a job its key, or removes it where another job has it.
@@ -259,6 +286,8 @@ mod tests {
             "SEARCH jobs USING INDEX jobs_waiting (forge=? AND owner=? AND name=? AND issue=?)";
         assert!(look.iter().any(|step| step.replace("COVERING ", "") == expected), "{look:#?}");
         assert!(look.iter().all(|step| !step.contains("TEMP B-TREE")), "{look:#?}");
+        let waiting = plan(&store, WAITING).await;
+        assert_eq!(waiting, ["SEARCH jobs USING COVERING INDEX jobs_due (phase=?)"]);
     }
 
     #[tokio::test]

@@ -1,12 +1,13 @@
 //! One request to the forge's API: the token in one header, bounded answers, mapped errors, bounded repetition.
 //!
-//! It follows no redirect, uses no proxy and reads nothing but JSON. What the answers mean is `gitea`'s business.
+//! It follows no redirect, uses no proxy and reads nothing but JSON. What the answers mean is the business of each forge.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LOCATION, RETRY_AFTER,
-};
+use async_trait::async_trait;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-use super::SetupError;
+use super::client::SetupError;
 use super::shorten::Shortened;
 use crate::forge::Error;
 use crate::redact::Redactor;
@@ -34,13 +35,17 @@ const BACKOFF: Duration = Duration::from_millis(250);
 /// The longest `Retry-After` that is waited for inside a call. A longer one is given to the caller.
 const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(5);
 
+/// How many calls GitHub still takes, and, in seconds since 1970, from when on it takes more.
+const LIMIT_LEFT: &str = "x-ratelimit-remaining";
+const LIMIT_RESET: &str = "x-ratelimit-reset";
+
 /// What the forge is asked, and how.
 pub(super) struct Call {
     /// For errors and logs, such as `read issue 7 of acme/app`.
     pub what: String,
     /// The method.
     pub method: Method,
-    /// The path below `/api/v1`, segment by segment, not yet percent-encoded.
+    /// The path below the API, segment by segment, not yet percent-encoded.
     pub path: Vec<String>,
     /// The query.
     pub query: Vec<(&'static str, String)>,
@@ -114,34 +119,96 @@ impl Answer {
     }
 }
 
+/// What stands in the header of a call.
+pub(super) enum Bearer {
+    /// The same for every call, with what takes it out of texts.
+    Fixed(HeaderValue, Redactor),
+    /// One that is asked for, again when it has run out.
+    Minted(Arc<dyn Mint>),
+}
+
+/// Gives tokens for calls.
+#[async_trait]
+pub(super) trait Mint: Send + Sync {
+    /// The token for a call.
+    async fn token(&self, call: &Call) -> Result<SecretString, Error>;
+    /// The token for this call was refused: the next one must be another.
+    fn refused(&self, call: &Call);
+}
+
+impl Bearer {
+    /// # Errors
+    /// The text cannot stand in a header.
+    pub(super) fn fixed(text: &str, token: &SecretString) -> Result<Self, SetupError> {
+        let value = header(text).ok_or(SetupError::Token)?;
+        Ok(Self::Fixed(value, Redactor::new(&[token])))
+    }
+}
+
+fn header(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// What differs between the APIs of forges.
+pub(super) struct Profile {
+    /// Where the API begins.
+    pub api: Url,
+    /// Headers of every call.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// How long a write waits after the one before.
+    pub pause: Duration,
+    /// Whose call it is.
+    pub bearer: Bearer,
+}
+
 /// The API of one forge.
 pub(super) struct Http {
     client: Client,
-    api: Url,
-    authorization: HeaderValue,
-    /// Takes the token out of what the forge says: some proxies repeat the headers of a request that they refuse.
-    redactor: Redactor,
+    profile: Profile,
+    /// Held by the write that is under way; the time of the last one.
+    last_write: tokio::sync::Mutex<Option<tokio::time::Instant>>,
 }
 
+/// The words of a forge without the token of the call: some proxies repeat the headers of a request that they refuse.
+struct Clean(Redactor);
+
 impl Http {
-    /// `base` is the forge's address with any sub-path.
-    pub(super) fn new(client: Client, base: &Url, token: SecretString) -> Result<Self, SetupError> {
-        let api = join(base, ["api", "v1"]);
-        let mut authorization = HeaderValue::from_str(&format!("token {}", token.expose_secret()))
-            .map_err(|_| SetupError::Token)?;
-        authorization.set_sensitive(true);
-        Ok(Self { client, api, authorization, redactor: Redactor::new(&[&token]) })
+    /// Nothing is sent yet.
+    pub(super) fn new(client: Client, profile: Profile) -> Self {
+        Self { client, profile, last_write: tokio::sync::Mutex::default() }
+    }
+
+    /// What stands in the call's header, and what takes it out of texts.
+    async fn authorization(&self, call: &Call) -> Result<(HeaderValue, Clean), Error> {
+        match &self.profile.bearer {
+            Bearer::Fixed(value, redactor) => Ok((value.clone(), Clean(redactor.clone()))),
+            Bearer::Minted(mint) => {
+                let token = mint.token(call).await?;
+                let value = header(&format!("Bearer {}", token.expose_secret()));
+                let value = value.ok_or_else(|| call.nonsense("the token fits no header"))?;
+                Ok((value, Clean(Redactor::new(&[&token]))))
+            }
+        }
     }
 
     /// Sends a call until it is answered 2xx, or until sending it again would be wrong or useless.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Error> {
-        self.check_path(call)?;
-        let (mut wait, mut attempt) = (BACKOFF, 1);
+        let _turn = self.turn(call).await;
+        let (mut wait, mut attempt, mut is_renewed) = (BACKOFF, 1, false);
         loop {
             let (error, may_repeat) = match self.send_once(call).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
+            if let (Error::Auth { .. }, Bearer::Minted(mint), false) =
+                (&error, &self.profile.bearer, is_renewed)
+            {
+                mint.refused(call);
+                is_renewed = true;
+                continue;
+            }
             let asked = match &error {
                 Error::Unwell { retry_after, .. } => *retry_after,
                 _ => None,
@@ -157,15 +224,33 @@ impl Http {
         }
     }
 
+    /// Writes go one at a time, each some time after the one before.
+    async fn turn(
+        &self,
+        call: &Call,
+    ) -> Option<tokio::sync::MutexGuard<'_, Option<tokio::time::Instant>>> {
+        if call.method == Method::GET || self.profile.pause.is_zero() {
+            return None;
+        }
+        let mut last = self.last_write.lock().await;
+        if let Some(last) = *last {
+            tokio::time::sleep_until(last + self.profile.pause).await;
+        }
+        *last = Some(tokio::time::Instant::now());
+        Some(last)
+    }
+
     /// One try: the answer, or the error and whether the call may be sent again.
     async fn send_once(&self, call: &Call) -> Result<Answer, (Error, bool)> {
-        let url = join(&self.api, &call.path);
-        let mut request = self
-            .client
-            .request(call.method.clone(), url)
-            .header(AUTHORIZATION, self.authorization.clone())
-            .header(ACCEPT, "application/json")
-            .query(&call.query);
+        let (authorization, clean) =
+            self.authorization(call).await.map_err(|error| (error, false))?;
+        clean.check_path(call).map_err(|error| (error, false))?;
+        let url = join(&self.profile.api, &call.path);
+        let mut request = self.client.request(call.method.clone(), url).query(&call.query);
+        for (name, value) in self.profile.headers {
+            request = request.header(*name, *value);
+        }
+        request = request.header(AUTHORIZATION, authorization);
         if let Some(body) = &call.body {
             request = request.json(body);
         }
@@ -174,7 +259,7 @@ impl Http {
             // A connection that never stood carried nothing. A timeout has cost enough already.
             let may_repeat = source.is_connect() || (harmless && !source.is_timeout());
             (
-                Error::Unreachable { call: call.what.clone(), source: source.without_url() },
+                Error::Unreachable { call: call.what.clone(), source: source.without_url().into() },
                 may_repeat,
             )
         };
@@ -192,17 +277,33 @@ impl Http {
         }
         let body = body.bytes;
         tracing::debug!(call = call.what, status = status.as_u16(), "forge answered");
-        let content_type = self.clean(&text(&headers, CONTENT_TYPE));
+        let content_type = clean.line(&text(&headers, CONTENT_TYPE));
         if status.is_success() {
             return Ok(Answer { content_type, body });
         }
-        // 429 says that the call was not carried out.
-        let may_repeat = match status.as_u16() {
-            429 => true,
-            500 | 502..=504 => harmless,
+        let error = clean.refusal(call, status, &headers, clean.words(&content_type, &body));
+        let may_repeat = match (&error, status.as_u16()) {
+            // The limit says that the call was not carried out.
+            (Error::Unwell { .. }, 403 | 429) => true,
+            (_, 500 | 502..=504) => harmless,
             _ => false,
         };
-        Err((self.refusal(call, status, &headers, self.words(&content_type, &body)), may_repeat))
+        Err((error, may_repeat))
+    }
+}
+
+impl Clean {
+    /// A name such as `..` would silently ask for something else.
+    fn check_path(&self, call: &Call) -> Result<(), Error> {
+        let is_odd =
+            |name: &str| matches!(name, "" | "." | "..") || name.contains(char::is_control);
+        match call.path.iter().find(|segment| is_odd(segment)) {
+            Some(odd) => Err(Error::Missing {
+                call: call.what.clone(),
+                message: format!("nothing can be named `{}`", self.line(odd)),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn refusal(
@@ -215,10 +316,16 @@ impl Http {
         let what = call.what.clone();
         match status.as_u16() {
             401 => Error::Auth { call: what, message },
+            403 if is_limit(headers, &message) => Error::Unwell {
+                call: what,
+                status: 403,
+                message,
+                retry_after: retry_after(headers),
+            },
             403 => Error::Denied { call: what, message },
             404 => Error::Missing { call: what, message },
             300..=399 => match moved(&call.path, &text(headers, LOCATION)) {
-                Some(to) => Error::Moved { call: what, to: self.clean(&to) },
+                Some(to) => Error::Moved { call: what, to: self.line(&to) },
                 None => call.nonsense(self.redirected(status, headers)),
             },
             429 | 408 | 500..=599 => Error::Unwell {
@@ -240,7 +347,7 @@ impl Http {
             #[serde(default)]
             message: String,
             #[serde(default)]
-            errors: Option<Vec<String>>,
+            errors: Option<Vec<Value>>,
         }
         let parsed = serde_json::from_slice::<Body>(body);
         let Some(body) = parsed.ok().filter(|_| is_json(content_type)) else {
@@ -251,26 +358,16 @@ impl Http {
         };
         let mut words = body.message;
         for error in body.errors.unwrap_or_default() {
-            words.push_str("; ");
-            words.push_str(&error);
+            let said = error.as_str().or_else(|| error.get("message")?.as_str());
+            if let Some(said) = said.or_else(|| error.get("code")?.as_str()) {
+                words.push_str("; ");
+                words.push_str(said);
+            }
         }
         match words.as_str() {
             "" => "no words".to_owned(),
-            _ => self.clean(&words),
+            _ => self.line(&words),
         }
-    }
-
-    /// A name such as `..` would silently ask for something else.
-    fn check_path(&self, call: &Call) -> Result<(), Error> {
-        for segment in &call.path {
-            if matches!(segment.as_str(), "" | "." | "..") || segment.contains(char::is_control) {
-                return Err(Error::Missing {
-                    call: call.what.clone(),
-                    message: format!("nothing can be named `{}`", self.clean(segment)),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> String {
@@ -289,14 +386,14 @@ impl Http {
             "it redirects ({}) to `{}`, and a token is never carried along: write the final address as `url` in the \
              configuration, and a renamed repository by its present name",
             status.as_u16(),
-            self.clean(&target),
+            self.line(&target),
         )
     }
 
     /// Words from outside without the token, on one line, without control characters, cut. The token first: half a token
     /// is found by nobody.
-    fn clean(&self, words: &str) -> String {
-        let words = self.redactor.redact(words);
+    fn line(&self, words: &str) -> String {
+        let words = self.0.redact(words);
         let mut out: String = words
             .chars()
             .take(MESSAGE_LIMIT)
@@ -327,19 +424,38 @@ fn moved(path: &[String], location: &str) -> Option<String> {
     }
     let location = location.split(['?', '#']).next().unwrap_or_default();
     let segments: Vec<&str> = location.split('/').collect();
+    // GitHub tells the number of a repository that was renamed.
+    if let Some(at) = segments.iter().position(|segment| *segment == "repositories") {
+        let number = segments.get(at + 1).filter(|number| number.parse::<u64>().is_ok())?;
+        return Some(format!("repositories/{number}"));
+    }
     let at = segments.iter().position(|segment| segment == root)?;
     let (to_owner, to_name) = (*segments.get(at + 1)?, *segments.get(at + 2)?);
     let is_same = to_owner.eq_ignore_ascii_case(owner) && to_name.eq_ignore_ascii_case(name);
     (!is_same).then(|| format!("{to_owner}/{to_name}"))
 }
 
-/// `Retry-After` as seconds or as a date, against the server's own clock where it tells it.
+/// GitHub answers 403 as well when it is asked too often, and says so in a header or in words alone.
+fn is_limit(headers: &HeaderMap, message: &str) -> bool {
+    let is_used_up = headers.get(LIMIT_LEFT).is_some_and(|left| left.as_bytes() == b"0");
+    is_used_up
+        || headers.contains_key(RETRY_AFTER)
+        || message.to_ascii_lowercase().contains("rate limit")
+}
+
+/// `Retry-After` as seconds or as a date, against the server's own clock where it tells it; without it, when GitHub's limit
+/// begins anew.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = text(headers, RETRY_AFTER);
     if let Ok(seconds) = value.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let until = httpdate::parse_http_date(&value).ok()?;
+    let reset = || {
+        let is_used_up = headers.get(LIMIT_LEFT).is_some_and(|left| left.as_bytes() == b"0");
+        let second: u64 = headers.get(LIMIT_RESET)?.to_str().ok()?.trim().parse().ok()?;
+        is_used_up.then(|| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(second)))?
+    };
+    let until = httpdate::parse_http_date(&value).ok().or_else(reset)?;
     let from =
         httpdate::parse_http_date(&text(headers, DATE)).unwrap_or_else(|_| SystemTime::now());
     Some(until.duration_since(from).unwrap_or_default())

@@ -1,4 +1,5 @@
-//! What Gitea and Forgejo send: header names and payloads, as far as the bot reacts to them.
+//! What the forges send: header names and payloads, as far as the bot reacts to them. What they have in common is read in one
+//! way; no action of one means something else on another.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
@@ -13,6 +14,7 @@ pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
         Dialect::Forgejo => {
             &["x-forgejo-event-type", "x-gitea-event-type", "x-forgejo-event", "x-gitea-event"]
         }
+        Dialect::GitHub => &["x-github-event"],
     }
 }
 
@@ -21,6 +23,7 @@ pub(crate) fn delivery_headers(dialect: Dialect) -> &'static [&'static str] {
     match dialect {
         Dialect::Gitea => &["x-gitea-delivery"],
         Dialect::Forgejo => &["x-forgejo-delivery", "x-gitea-delivery"],
+        Dialect::GitHub => &["x-github-delivery"],
     }
 }
 
@@ -66,6 +69,9 @@ pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
         let payload: Option<Payload> = serde_json::from_slice(payload).ok();
         let about = payload.as_ref().and_then(about);
         return Ok(Event::Other { about, reason: ABOUT_A_PULL });
+    }
+    if name == "ping" {
+        return Ok(Event::Other { about: None, reason: "a test delivery" });
     }
     // `issue_comment` is the fine name of a comment on an issue; on a pull request it is `pull_request_comment`.
     if !matches!(
@@ -129,7 +135,9 @@ fn cause(name: &str, action: &str) -> Option<Cause> {
         ("issue_comment", _) => None,
         (_, "opened") => Some(Cause::Opened),
         (_, "reopened") => Some(Cause::Reopened),
-        (_, "label_updated" | "label_cleared") => Some(Cause::LabelsMayHaveChanged),
+        (_, "label_updated" | "label_cleared" | "labeled" | "unlabeled") => {
+            Some(Cause::LabelsMayHaveChanged)
+        }
         (
             _,
             "closed" | "edited" | "assigned" | "unassigned" | "milestoned" | "demilestoned"
