@@ -309,7 +309,8 @@ impl FakeForge {
     pub async fn redeliver(&self, id: &str) -> Delivered {
         let found = self.deliveries().into_iter().find(|delivered| delivered.id == id);
         let former = found.unwrap_or_else(|| panic!("there was no delivery `{id}`"));
-        send(&self.shared, self.state().again(former)).await
+        let again = self.state().again(former);
+        send(&self.shared, again).await
     }
 
     /// Waits until all deliveries that the bot's own calls caused have been answered or have failed.
