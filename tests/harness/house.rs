@@ -35,6 +35,58 @@ pub enum Identity {
     App,
 }
 
+/// A forge and as whom the bot works there: a row of the table that stories of every forge run through.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Which forge.
+    pub dialect: Dialect,
+    /// As whom.
+    pub identity: Identity,
+}
+
+impl Place {
+    /// The newest Gitea.
+    pub const GITEA: Self = Self::new(Dialect::Gitea127, Identity::User);
+    /// Forgejo.
+    pub const FORGEJO: Self = Self::new(Dialect::Forgejo15, Identity::User);
+    /// GitHub Enterprise Server, as an app.
+    pub const GITHUB_APP: Self = Self::new(Dialect::Ghes314, Identity::App);
+    /// GitHub Enterprise Server, with a user's token.
+    pub const GITHUB_USER: Self = Self::new(Dialect::Ghes319, Identity::User);
+
+    /// One of each kind, GitHub both ways.
+    pub const ALL: [Self; 4] = [Self::GITEA, Self::FORGEJO, Self::GITHUB_APP, Self::GITHUB_USER];
+
+    /// The other versions, and GitHub's versions the other way.
+    pub const OTHERS: [Self; 3] = [
+        Self::new(Dialect::Gitea124, Identity::User),
+        Self::new(Dialect::Ghes314, Identity::User),
+        Self::new(Dialect::Ghes319, Identity::App),
+    ];
+
+    const fn new(dialect: Dialect, identity: Identity) -> Self {
+        Self { dialect, identity }
+    }
+
+    /// The usual house in this place.
+    pub fn setup(self) -> Setup {
+        Setup { dialect: self.dialect, identity: self.identity, ..Setup::default() }
+    }
+
+    /// The login of the bot here.
+    pub fn login(self) -> &'static str {
+        match self.identity {
+            Identity::User => "hyla",
+            Identity::App => "hyla[bot]",
+        }
+    }
+
+    /// What a draft's title begins with here.
+    pub fn draft_prefix(self) -> &'static str {
+        if self.dialect.is_github() { "" } else { "WIP: " }
+    }
+}
+
 /// How a house is set up.
 pub struct Setup {
     /// Which forge.
@@ -423,10 +475,12 @@ pub fn configuration_as(
             .expect("the file is ours");
     }
     let folder = folder.display();
+    // GitHub asks for a second between writes; nobody is there to wait for.
+    let pause = if forge.dialect().is_github() { "write_pause = \"1ms\"\n" } else { "" };
     format!(
         "data_dir = \"{folder}/data\"\n\n\
          [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\n{line}\n\
-         webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n\n\
+         webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n{pause}\n\
          [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n",
         forge.url()
     )
