@@ -187,7 +187,10 @@ async fn a_forge_that_is_down_is_asked_again_and_then_named() {
 #[tokio::test]
 async fn a_forge_that_says_nothing_is_not_waited_for() {
     for place in [Place::GITEA, Place::GITHUB_APP] {
-        for call in calls(place).iter().filter(|call| call.2.starts_with("/api/")) {
+        // Every read goes through one door; what only GitHub has does not.
+        let is_meant = |call: &&Asked| place == Place::GITEA || call.1 != "GET";
+        let calls = calls(place);
+        for call in calls.iter().filter(|call| call.2.starts_with("/api/")).filter(is_meant) {
             let house = House::start(short_at(place)).await;
             let issue = house.open_issue().await;
             house.forge.fault(Matcher::new(call.1, &call.2), Fault::Hang, 1);

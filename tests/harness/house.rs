@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use crate::forge::{AppCredentials, Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
 use crate::outside::files_below;
+use crate::tls::TlsFront;
 
 /// The secret of every webhook in tests.
 pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
@@ -36,7 +37,7 @@ pub enum Identity {
 }
 
 /// A forge and as whom the bot works there: a row of the table that stories of every forge run through.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Which forge.
     pub dialect: Dialect,
@@ -70,7 +71,22 @@ impl Place {
 
     /// The usual house in this place.
     pub fn setup(self) -> Setup {
-        Setup { dialect: self.dialect, identity: self.identity, ..Setup::default() }
+        self.with(Setup::default())
+    }
+
+    /// Another house in this place.
+    pub fn with(self, setup: Setup) -> Setup {
+        Setup { dialect: self.dialect, identity: self.identity, ..setup }
+    }
+
+    /// The path of what is in the repository, below the forge's address.
+    pub fn in_repo(self, rest: &str) -> String {
+        format!("{}/repos/acme/hours{rest}", self.dialect.api())
+    }
+
+    /// Whether the bot is an app here.
+    pub fn is_app(self) -> bool {
+        self.identity == Identity::App
     }
 
     /// The login of the bot here.
@@ -93,6 +109,8 @@ pub struct Setup {
     pub dialect: Dialect,
     /// As whom the bot works there.
     pub identity: Identity,
+    /// The path that the forge lies below, such as `/git`.
+    pub sub_path: &'static str,
     /// What the model does.
     pub recording: Recording,
     /// What the repository holds.
@@ -101,6 +119,8 @@ pub struct Setup {
     pub internet: Option<Arc<dyn Internet>>,
     /// Changes the configuration.
     pub change: Box<dyn FnOnce(&mut config::Config) + Send>,
+    /// Whether the bot reaches the forge through a proxy that speaks TLS, with a certificate that only its `ca_file` knows.
+    pub is_behind_tls: bool,
 }
 
 impl Default for Setup {
@@ -108,10 +128,12 @@ impl Default for Setup {
         Self {
             dialect: Dialect::Gitea127,
             identity: Identity::User,
+            sub_path: "",
             recording: demo_recording(),
             files: demo_folder().join("repository").as_path().into(),
             internet: None,
             change: Box::new(|_| {}),
+            is_behind_tls: false,
         }
     }
 }
@@ -163,6 +185,7 @@ pub struct House {
     pub hook: String,
     folder: tempfile::TempDir,
     server: JoinHandle<()>,
+    _front: Option<TlsFront>,
 }
 
 impl House {
@@ -176,7 +199,7 @@ impl House {
     /// # Panics
     /// Something cannot be started.
     pub async fn start(setup: Setup) -> Self {
-        let forge = FakeForge::start(setup.dialect).await;
+        let forge = FakeForge::start_below(setup.dialect, setup.sub_path).await;
         let repo = forge.add_repository("acme", "hours", setup.files);
         for (login, permission) in
             [("ann", Permission::Write), ("rob", Permission::Read), ("hyla", Permission::Admin)]
@@ -199,6 +222,10 @@ impl House {
         let file = folder.path().join("hyla.toml");
         std::fs::write(&file, text).expect("the temp folder can be written");
         let mut config = config::load(&file).expect("the configuration of tests is right");
+        let front = match setup.is_behind_tls {
+            true => Some(tls_before(&forge, &mut config).await),
+            false => None,
+        };
         (setup.change)(&mut config);
         let secrets = config.secrets(&file).expect("the secrets of tests are there");
         let start = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
@@ -228,7 +255,7 @@ impl House {
         };
         // GitHub pings a fresh hook.
         forge.settle().await;
-        Self { forge, model, bot, clock, repo, login, token, hook, folder, server }
+        Self { forge, model, bot, clock, repo, login, token, hook, folder, server, _front: front }
     }
 
     /// A second bot on the same data, as a second process on this machine would be.
@@ -418,6 +445,19 @@ impl Drop for House {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// Puts a proxy that speaks TLS before the forge, and has the bot go through it.
+async fn tls_before(forge: &FakeForge, config: &mut config::Config) -> TlsFront {
+    let url = forge.url();
+    let port = url.port().expect("a loopback port is not the usual one");
+    let front = TlsFront::start(format!("127.0.0.1:{port}")).await;
+    let front = front.expect("there is an `openssl` command");
+    for forge in config.forges.values_mut() {
+        forge.url = format!("{}{}", front.url(), url.path()).parse().expect("it is an address");
+        forge.ca_file = Some(front.ca_file());
+    }
+    front
 }
 
 fn end_of(row: Option<&Row>) -> End {
