@@ -125,17 +125,23 @@ async fn check_j_a_limit_is_waited_for_as_long_as_the_forge_asks() {
 
 #[tokio::test]
 async fn check_j_a_limit_on_tokens_is_no_missing_right() {
-    let words = "You have exceeded a secondary rate limit. Please wait a few minutes.";
     let place = Place::GITHUB_APP;
-    let house = House::start(place.with(short())).await;
-    let mint = Matcher::new("POST", "/api/v3/app/installations/*/access_tokens");
-    house.forge.fault(mint, Fault::status(403, words), 1);
-    let issue = house.labelled_and_worked().await;
-    house.work_through_retries().await;
-    let end = house.end().await;
-    assert_eq!(end.outcome, Outcome::DraftPr, "{}", end.operator);
-    house.assert_one_of_each(issue, place).await;
-    house.assert_clean().await;
+    for (name, fault, least) in limits(place) {
+        let house = House::start(place.with(short())).await;
+        let mint = Matcher::new("POST", "/api/v3/app/installations/*/access_tokens");
+        house.forge.fault(mint, fault, usize::MAX);
+        let issue = house.labelled_and_worked().await;
+        let row = house.jobs().await.remove(0);
+        assert!(row.job.untold.is_none(), "{name}: it has ended: {:?}", row.job.untold);
+        let wait = row.due_at - house.clock.now();
+        assert!(wait >= TimeDelta::seconds(least), "{name}: {wait}");
+        house.forge.clear_faults();
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{name}: {}", end.operator);
+        house.assert_one_of_each(issue, name).await;
+        house.assert_clean().await;
+    }
 }
 
 #[tokio::test]
