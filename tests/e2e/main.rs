@@ -20,6 +20,7 @@ mod endpoint;
 mod explain;
 mod failures;
 mod fake_github;
+mod forges;
 mod gitea_client;
 mod hostile;
 mod letters;
