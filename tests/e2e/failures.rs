@@ -7,11 +7,15 @@ use bot::clock::Clock;
 use bot::job::{Failure, NoFix, Outcome, State};
 use bot::worker::{Stop, Verdict, Work};
 use tests::forge::{Fault, Matcher};
-use tests::house::{House, Setup};
+use tests::house::{House, Identity, Place, Setup};
 use tests::model::{Call, Fault as ModelFault, Recording, Turn};
 
 /// A repository without tests and a model that changes one file: the shortest way through every stage.
 fn short() -> Setup {
+    short_at(Place::GITEA)
+}
+
+fn short_at(place: Place) -> Setup {
     let call = Call {
         name: "Write".into(),
         arguments: r#"{"file_path": "a.txt", "content": "better\n"}"#.into(),
@@ -27,7 +31,7 @@ fn short() -> Setup {
                 forge.timeout = Duration::from_millis(400);
             }
         }),
-        ..Setup::default()
+        ..place.setup()
     }
 }
 
@@ -46,33 +50,53 @@ fn fault(fault: ModelFault) -> Turn {
     Turn { fault: Some(fault), ..Turn::default() }
 }
 
+/// A call: what it is for, its method, its path.
+type Asked = (&'static str, &'static str, String);
+
 /// The calls that the bot makes in one job, in order, as the forge sees them.
-const CALLS: [(&str, &str, &str); 15] = [
-    ("who am I", "GET", "/api/v1/user"),
-    ("read the issue", "GET", "/api/v1/repos/acme/hours/issues/1"),
-    ("read the timeline", "GET", "/api/v1/repos/acme/hours/issues/1/timeline"),
-    ("ask for a permission", "GET", "/api/v1/repos/acme/hours/collaborators/*/permission"),
-    ("react", "POST", "/api/v1/repos/acme/hours/issues/1/reactions"),
-    ("read the repository", "GET", "/api/v1/repos/acme/hours"),
-    ("read the comments", "GET", "/api/v1/repos/acme/hours/issues/1/comments"),
-    ("write the comment", "POST", "/api/v1/repos/acme/hours/issues/1/comments"),
-    ("edit the comment", "PATCH", "/api/v1/repos/acme/hours/issues/comments/*"),
-    ("fetch", "*", "/acme/hours.git/git-upload-pack"),
-    ("look for a branch", "GET", "/api/v1/repos/acme/hours/branches/hyla*"),
-    ("look for a pull request", "GET", "/api/v1/repos/acme/hours/pulls/main/*"),
-    ("find the push address", "GET", "/acme/hours.git/info/refs"),
-    ("push", "POST", "/acme/hours.git/git-receive-pack"),
-    ("open the draft", "POST", "/api/v1/repos/acme/hours/pulls"),
-];
+fn calls(place: Place) -> Vec<Asked> {
+    let is_github = place.dialect.is_github();
+    let api = |name, method, rest: &str| (name, method, format!("{}/{rest}", place.dialect.api()));
+    let ours = |name, method, rest: &str| api(name, method, &format!("repos/acme/hours{rest}"));
+    let git = |name, method, rest: &str| (name, method, format!("/acme/hours.git/{rest}"));
+    let who = match place.identity {
+        Identity::User => vec![api("who am I", "GET", "user")],
+        Identity::App => vec![
+            api("who am I", "GET", "app"),
+            api("read the app's user", "GET", "users/hyla*"),
+            ours("find the installation", "GET", "/installation"),
+            api("mint a token", "POST", "app/installations/*/access_tokens"),
+        ],
+    };
+    let branch = if is_github { "/git/ref/heads/hyla*" } else { "/branches/hyla*" };
+    let pulls = if is_github { "/pulls" } else { "/pulls/main/*" };
+    let rest = [
+        ours("read the issue", "GET", "/issues/1"),
+        ours("read the timeline", "GET", "/issues/1/timeline"),
+        ours("ask for a permission", "GET", "/collaborators/*/permission"),
+        ours("react", "POST", "/issues/1/reactions"),
+        ours("read the repository", "GET", ""),
+        ours("read the comments", "GET", "/issues/1/comments"),
+        ours("write the comment", "POST", "/issues/1/comments"),
+        ours("edit the comment", "PATCH", "/issues/comments/*"),
+        git("fetch", "*", "git-upload-pack"),
+        ours("look for a branch", "GET", branch),
+        ours("look for a pull request", "GET", pulls),
+        git("find the push address", "GET", "info/refs"),
+        git("push", "POST", "git-receive-pack"),
+        ours("open the draft", "POST", "/pulls"),
+    ];
+    who.into_iter().chain(rest).collect()
+}
 
 /// One job with one call failing for longer than anybody waits, and then no longer. Returns the job's end in one line.
-async fn ended(call: &(&str, &str, &str), status: u16) -> String {
-    let house = House::start(short()).await;
+async fn ended(place: Place, call: &Asked, status: u16) -> String {
+    let house = House::start(short_at(place)).await;
     let issue = house.open_issue().await;
     let message = "words of the forge";
     let fault =
         if status < 500 { Fault::status(status, message) } else { Fault::down(status, message) };
-    house.forge.fault(Matcher::new(call.1, call.2), fault, usize::MAX);
+    house.forge.fault(Matcher::new(call.1, &call.2), fault, usize::MAX);
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
     house.work_for(Duration::from_secs(3600)).await;
     house.forge.clear_faults();
@@ -101,12 +125,58 @@ async fn ended(call: &(&str, &str, &str), status: u16) -> String {
     line
 }
 
+/// What becomes of a job at each call that is refused, in one line each.
+async fn refusals(place: Place) -> String {
+    // GitHub has no word for a conflict but this one.
+    let conflict = if place.dialect.is_github() { 422 } else { 409 };
+    let mut lines = Vec::new();
+    for status in [401, 403, 404, conflict] {
+        for call in &calls(place) {
+            lines.push(format!("{status} {}: {}", call.0, ended(place, call, status).await));
+        }
+    }
+    lines.join("\n")
+}
+
 #[tokio::test]
 async fn every_refusal_of_the_forge_ends_in_a_named_state() {
+    let lines = refusals(Place::GITEA).await;
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!(lines);
+    });
+}
+
+#[tokio::test]
+async fn every_refusal_of_forgejo_ends_in_a_named_state() {
+    let lines = refusals(Place::FORGEJO).await;
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!("every_refusal_of_the_forge_ends_in_a_named_state", lines);
+    });
+}
+
+#[tokio::test]
+async fn every_refusal_of_github_to_an_app_ends_in_a_named_state() {
+    let lines = refusals(Place::GITHUB_APP).await;
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!(lines);
+    });
+}
+
+#[tokio::test]
+async fn every_refusal_of_github_to_a_user_ends_in_a_named_state() {
+    let lines = refusals(Place::GITHUB_USER).await;
+    insta::with_settings!({ filters => tests::house::filters() }, {
+        insta::assert_snapshot!(lines);
+    });
+}
+
+#[tokio::test]
+async fn a_forge_that_is_down_is_asked_again_and_then_named() {
     let mut lines = Vec::new();
-    for status in [401, 403, 404, 409] {
-        for call in &CALLS {
-            lines.push(format!("{status} {}: {}", call.0, ended(call, status).await));
+    for place in [Place::GITEA, Place::GITHUB_APP] {
+        lines.push(format!("{:?}", place.dialect.kind()));
+        for call in &calls(place) {
+            lines.push(format!("500 {}: {}", call.0, ended(place, call, 500).await));
         }
     }
     insta::with_settings!({ filters => tests::house::filters() }, {
@@ -115,44 +185,40 @@ async fn every_refusal_of_the_forge_ends_in_a_named_state() {
 }
 
 #[tokio::test]
-async fn a_forge_that_is_down_is_asked_again_and_then_named() {
-    let mut lines = Vec::new();
-    for call in &CALLS {
-        lines.push(format!("500 {}: {}", call.0, ended(call, 500).await));
-    }
-    insta::with_settings!({ filters => tests::house::filters() }, {
-        insta::assert_snapshot!(lines.join("\n"));
-    });
-}
-
-#[tokio::test]
 async fn a_forge_that_says_nothing_is_not_waited_for() {
-    for call in CALLS.iter().filter(|call| call.2.starts_with("/api/")) {
-        let house = House::start(short()).await;
-        let issue = house.open_issue().await;
-        house.forge.fault(Matcher::new(call.1, call.2), Fault::Hang, 1);
-        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
-        house.work_through_retries().await;
-        let end = house.end().await;
-        assert_eq!(end.outcome, Outcome::DraftPr, "{}: {}", call.0, end.operator);
-        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{}", call.0);
-        house.assert_clean().await;
+    for place in [Place::GITEA, Place::GITHUB_APP] {
+        // Every read goes through one door; what only GitHub has does not.
+        let is_meant = |call: &&Asked| place == Place::GITEA || call.1 != "GET";
+        let calls = calls(place);
+        for call in calls.iter().filter(|call| call.2.starts_with("/api/")).filter(is_meant) {
+            let house = House::start(short_at(place)).await;
+            let issue = house.open_issue().await;
+            house.forge.fault(Matcher::new(call.1, &call.2), Fault::Hang, 1);
+            house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+            house.work_through_retries().await;
+            let end = house.end().await;
+            assert_eq!(end.outcome, Outcome::DraftPr, "{place:?} {}: {}", call.0, end.operator);
+            assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{place:?} {}", call.0);
+            house.assert_clean().await;
+        }
     }
 }
 
 #[tokio::test]
 async fn an_effect_whose_answer_is_lost_is_found_again() {
-    for call in CALLS.iter().filter(|call| call.1 != "GET") {
-        let house = House::start(short()).await;
-        let issue = house.open_issue().await;
-        house.forge.fault(Matcher::new(call.1, call.2), Fault::AfterEffect(502), 1);
-        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
-        house.work_through_retries().await;
-        let end = house.end().await;
-        assert_eq!(end.outcome, Outcome::DraftPr, "{}: {}", call.0, end.operator);
-        assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{}", call.0);
-        assert_eq!(house.status_comments(issue).len(), 1, "{}", call.0);
-        house.assert_clean().await;
+    for place in Place::ALL {
+        for call in calls(place).iter().filter(|call| call.1 != "GET") {
+            let house = House::start(short_at(place)).await;
+            let issue = house.open_issue().await;
+            house.forge.fault(Matcher::new(call.1, &call.2), Fault::AfterEffect(502), 1);
+            house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+            house.work_through_retries().await;
+            let end = house.end().await;
+            assert_eq!(end.outcome, Outcome::DraftPr, "{place:?} {}: {}", call.0, end.operator);
+            assert_eq!(house.forge.pulls(&house.repo).len(), 1, "{place:?} {}", call.0);
+            assert_eq!(house.status_comments(issue).len(), 1, "{place:?} {}", call.0);
+            house.assert_clean().await;
+        }
     }
 }
 

@@ -19,6 +19,8 @@ mod downloads;
 mod endpoint;
 mod explain;
 mod failures;
+mod fake_github;
+mod forges;
 mod gitea_client;
 mod hostile;
 mod lesser;

@@ -17,19 +17,100 @@ use bot::worker::Stop;
 use chrono::DateTime;
 use tokio::task::JoinHandle;
 
-use crate::forge::{Dialect, FakeForge, Fault, Files, Matcher};
+use crate::forge::{AppCredentials, Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
 use crate::outside::files_below;
+use crate::tls::TlsFront;
 
 /// The secret of every webhook in tests.
 pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
 /// How often a test steps the worker before it gives up: far more than any story needs.
 const STEPS: usize = 50;
 
+/// As whom the bot works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// As the user `hyla`, with a token.
+    User,
+    /// As the GitHub App `hyla`, installed for the repository, with a hook of its own.
+    App,
+}
+
+/// A forge and as whom the bot works there: a row of the table that stories of every forge run through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which forge.
+    pub dialect: Dialect,
+    /// As whom.
+    pub identity: Identity,
+}
+
+impl Place {
+    /// The newest Gitea.
+    pub const GITEA: Self = Self::new(Dialect::Gitea127, Identity::User);
+    /// Forgejo.
+    pub const FORGEJO: Self = Self::new(Dialect::Forgejo15, Identity::User);
+    /// GitHub Enterprise Server, as an app.
+    pub const GITHUB_APP: Self = Self::new(Dialect::Ghes314, Identity::App);
+    /// GitHub Enterprise Server, with a user's token.
+    pub const GITHUB_USER: Self = Self::new(Dialect::Ghes319, Identity::User);
+
+    /// One of each kind, GitHub both ways.
+    pub const ALL: [Self; 4] = [Self::GITEA, Self::FORGEJO, Self::GITHUB_APP, Self::GITHUB_USER];
+
+    /// The other versions, and GitHub's versions the other way.
+    pub const OTHERS: [Self; 3] = [
+        Self::new(Dialect::Gitea124, Identity::User),
+        Self::new(Dialect::Ghes314, Identity::User),
+        Self::new(Dialect::Ghes319, Identity::App),
+    ];
+
+    const fn new(dialect: Dialect, identity: Identity) -> Self {
+        Self { dialect, identity }
+    }
+
+    /// The usual house in this place.
+    pub fn setup(self) -> Setup {
+        self.with(Setup::default())
+    }
+
+    /// Another house in this place.
+    pub fn with(self, setup: Setup) -> Setup {
+        Setup { dialect: self.dialect, identity: self.identity, ..setup }
+    }
+
+    /// The path of what is in the repository, below the forge's address.
+    pub fn in_repo(self, rest: &str) -> String {
+        format!("{}/repos/acme/hours{rest}", self.dialect.api())
+    }
+
+    /// Whether the bot is an app here.
+    pub fn is_app(self) -> bool {
+        self.identity == Identity::App
+    }
+
+    /// The login of the bot here.
+    pub fn login(self) -> &'static str {
+        match self.identity {
+            Identity::User => "hyla",
+            Identity::App => "hyla[bot]",
+        }
+    }
+
+    /// What a draft's title begins with here.
+    pub fn draft_prefix(self) -> &'static str {
+        if self.dialect.is_github() { "" } else { "WIP: " }
+    }
+}
+
 /// How a house is set up.
 pub struct Setup {
     /// Which forge.
     pub dialect: Dialect,
+    /// As whom the bot works there.
+    pub identity: Identity,
+    /// The path that the forge lies below, such as `/git`.
+    pub sub_path: &'static str,
     /// What the model does.
     pub recording: Recording,
     /// What the repository holds.
@@ -38,16 +119,21 @@ pub struct Setup {
     pub internet: Option<Arc<dyn Internet>>,
     /// Changes the configuration.
     pub change: Box<dyn FnOnce(&mut config::Config) + Send>,
+    /// Whether the bot reaches the forge through a proxy that speaks TLS, with a certificate that only its `ca_file` knows.
+    pub is_behind_tls: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         Self {
             dialect: Dialect::Gitea127,
+            identity: Identity::User,
+            sub_path: "",
             recording: demo_recording(),
             files: demo_folder().join("repository").as_path().into(),
             internet: None,
             change: Box::new(|_| {}),
+            is_behind_tls: false,
         }
     }
 }
@@ -91,12 +177,15 @@ pub struct House {
     pub clock: Arc<Manual>,
     /// The repository `acme/hours`.
     pub repo: RepoName,
-    /// The token of the bot's user.
+    /// The login of the bot.
+    pub login: String,
+    /// The token of the bot's user, or the private key of the app that it is.
     pub token: String,
     /// The address of the bot's webhook.
     pub hook: String,
     folder: tempfile::TempDir,
     server: JoinHandle<()>,
+    _front: Option<TlsFront>,
 }
 
 impl House {
@@ -110,7 +199,7 @@ impl House {
     /// # Panics
     /// Something cannot be started.
     pub async fn start(setup: Setup) -> Self {
-        let forge = FakeForge::start(setup.dialect).await;
+        let forge = FakeForge::start_below(setup.dialect, setup.sub_path).await;
         let repo = forge.add_repository("acme", "hours", setup.files);
         for (login, permission) in
             [("ann", Permission::Write), ("rob", Permission::Read), ("hyla", Permission::Admin)]
@@ -119,13 +208,24 @@ impl House {
             forge.set_permission(&repo, login, permission);
         }
         forge.add_label(&repo, "hyla");
-        let token = forge.token_for("hyla");
+        let credential = match setup.identity {
+            Identity::User => Credential::Token(forge.token_for("hyla")),
+            Identity::App => {
+                let app = forge.register_app("hyla");
+                forge.install_app(&repo);
+                Credential::App(app)
+            }
+        };
         let model = ModelServer::start(setup.recording).await.expect("loopback has a free port");
         let folder = way();
-        let text = configuration(folder.path(), &forge, &model.url(), &token);
+        let text = configuration_as(folder.path(), &forge, &model.url(), &credential);
         let file = folder.path().join("hyla.toml");
         std::fs::write(&file, text).expect("the temp folder can be written");
         let mut config = config::load(&file).expect("the configuration of tests is right");
+        let front = match setup.is_behind_tls {
+            true => Some(tls_before(&forge, &mut config).await),
+            false => None,
+        };
         (setup.change)(&mut config);
         let secrets = config.secrets(&file).expect("the secrets of tests are there");
         let start = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
@@ -143,8 +243,19 @@ impl House {
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
-        Self { forge, model, bot, clock, repo, token, hook, folder, server }
+        let (login, token) = match credential {
+            Credential::Token(token) => {
+                forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
+                ("hyla".to_owned(), token)
+            }
+            Credential::App(app) => {
+                forge.set_app_hook(&hook, WEBHOOK_SECRET);
+                (app.login, app.private_key)
+            }
+        };
+        // GitHub pings a fresh hook.
+        forge.settle().await;
+        Self { forge, model, bot, clock, repo, login, token, hook, folder, server, _front: front }
     }
 
     /// A second bot on the same data, as a second process on this machine would be.
@@ -210,7 +321,8 @@ impl House {
     /// does not open the draft. Returns the issue.
     pub async fn pushed_without_a_draft(&self) -> u64 {
         let issue = self.open_issue().await;
-        let open = Matcher::new("POST", "/api/v1/repos/acme/hours/pulls");
+        let pulls = format!("{}/repos/acme/hours/pulls", self.forge.dialect().api());
+        let open = Matcher::new("POST", &pulls);
         self.forge.fault(open, Fault::status(500, "down"), 1);
         self.forge.person("ann").add_label(&self.repo, issue, "hyla").await;
         self.work().await;
@@ -323,7 +435,7 @@ impl House {
         let comments = self.forge.comments(&self.repo, issue);
         comments
             .into_iter()
-            .filter(|comment| comment.author == "hyla")
+            .filter(|comment| comment.author == self.login)
             .map(|comment| comment.body)
             .collect()
     }
@@ -333,6 +445,19 @@ impl Drop for House {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// Puts a proxy that speaks TLS before the forge, and has the bot go through it.
+async fn tls_before(forge: &FakeForge, config: &mut config::Config) -> TlsFront {
+    let url = forge.url();
+    let port = url.port().expect("a loopback port is not the usual one");
+    let front = TlsFront::start(format!("127.0.0.1:{port}")).await;
+    let front = front.expect("there is an `openssl` command");
+    for forge in config.forges.values_mut() {
+        forge.url = format!("{}{}", front.url(), url.path()).parse().expect("it is an address");
+        forge.ca_file = Some(front.ca_file());
+    }
+    front
 }
 
 fn end_of(row: Option<&Row>) -> End {
@@ -348,22 +473,54 @@ fn end_of(row: Option<&Row>) -> End {
 /// # Panics
 /// The folder cannot be written.
 pub fn configuration(folder: &Path, forge: &FakeForge, endpoint: &str, token: &str) -> String {
+    configuration_as(folder, forge, endpoint, &Credential::Token(token.to_owned()))
+}
+
+/// What the bot proves itself with.
+pub enum Credential {
+    /// The token of a user.
+    Token(String),
+    /// The private key of an app.
+    App(AppCredentials),
+}
+
+/// The same, for a user or for an app.
+///
+/// # Panics
+/// The folder cannot be written.
+pub fn configuration_as(
+    folder: &Path,
+    forge: &FakeForge,
+    endpoint: &str,
+    credential: &Credential,
+) -> String {
     let kind = match forge.dialect().kind() {
         config::ForgeKind::Gitea => "gitea",
         config::ForgeKind::Forgejo => "forgejo",
         config::ForgeKind::GitHub => "github",
     };
-    for (name, secret) in [("token", token), ("webhook", WEBHOOK_SECRET)] {
+    let path = folder.join("token");
+    let path = path.display();
+    let (line, secret) = match credential {
+        Credential::Token(token) => (format!("token = {{ file = \"{path}\" }}"), token),
+        Credential::App(app) => {
+            let key = format!("private_key = {{ file = \"{path}\" }}");
+            (format!("app = {{ id = {}, {key} }}", app.id), &app.private_key)
+        }
+    };
+    for (name, secret) in [("token", secret.as_str()), ("webhook", WEBHOOK_SECRET)] {
         let path = folder.join(name);
         std::fs::write(&path, secret).expect("the temp folder can be written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
             .expect("the file is ours");
     }
     let folder = folder.display();
+    // GitHub asks for a second between writes; nobody is there to wait for.
+    let pause = if forge.dialect().is_github() { "write_pause = \"1ms\"\n" } else { "" };
     format!(
         "data_dir = \"{folder}/data\"\n\n\
-         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\ntoken = {{ file = \"{folder}/token\" }}\n\
-         webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n\n\
+         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\n{line}\n\
+         webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n{pause}\n\
          [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n",
         forge.url()
     )

@@ -436,7 +436,7 @@ fn moved(path: &[String], location: &str) -> Option<String> {
 }
 
 /// GitHub answers 403 as well when it is asked too often, and says so in a header or in words alone.
-fn is_limit(headers: &HeaderMap, message: &str) -> bool {
+pub(super) fn is_limit(headers: &HeaderMap, message: &str) -> bool {
     let is_used_up = headers.get(LIMIT_LEFT).is_some_and(|left| left.as_bytes() == b"0");
     is_used_up
         || headers.contains_key(RETRY_AFTER)
@@ -445,7 +445,7 @@ fn is_limit(headers: &HeaderMap, message: &str) -> bool {
 
 /// `Retry-After` as seconds or as a date, against the server's own clock where it tells it; without it, when GitHub's limit
 /// begins anew.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = text(headers, RETRY_AFTER);
     if let Ok(seconds) = value.trim().parse() {
         return Some(Duration::from_secs(seconds));

@@ -75,6 +75,7 @@ impl Ask<'_> {
                     Dialect::Gitea124 => "1.24.7",
                     Dialect::Gitea127 => "1.27.0",
                     Dialect::Forgejo15 => "15.0.3+gitea-1.22.0",
+                    Dialect::Ghes314 | Dialect::Ghes319 => return None,
                 };
                 Some(Reply::json(200, &json!({ "version": version })))
             }
@@ -123,7 +124,7 @@ impl Ask<'_> {
     /// The repository, if the token may know of it.
     fn visible(&self, owner: &str, name: &str) -> Option<(RepoName, Access)> {
         let repo = self.state.repo(owner, name)?;
-        let is_covered = self.token.only.as_ref().is_none_or(|only| only.contains(&repo.name));
+        let is_covered = self.token.only.as_ref().is_none_or(|only| only.contains(&repo.id));
         let access = self.state.access(self.user, repo);
         (is_covered && access > Access::None && !repo.is_gone).then(|| (repo.name.clone(), access))
     }
@@ -256,18 +257,19 @@ fn bearer(state: &State, authorization: &str) -> Option<Token> {
 }
 
 pub(super) fn find_token(state: &State, value: &str) -> Option<Token> {
-    let known = state.tokens.iter().find(|token| token.value == value && !token.is_revoked);
-    known.cloned()
+    state.token(value).cloned()
 }
 
-/// The token of a git request: the password of HTTP Basic, whatever the user's name.
+/// The token of a git request: the password of HTTP Basic, whatever the user's name. GitHub wants a fixed name for the
+/// tokens of apps.
 pub(super) fn basic(state: &State, authorization: &str) -> Option<Token> {
     use base64::Engine as _;
     let encoded = authorization.strip_prefix("Basic ")?;
     let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
     let decoded = String::from_utf8(decoded).ok()?;
-    let (_, password) = decoded.split_once(':')?;
-    find_token(state, &decode(password))
+    let (name, password) = decoded.split_once(':')?;
+    let token = find_token(state, &decode(password))?;
+    (token.grant.is_none() || name == "x-access-token").then_some(token)
 }
 
 /// Whether a token has a scope for reading or for writing.

@@ -12,7 +12,7 @@ use super::api::{basic, has_scope};
 use super::git::environment;
 use super::server::{Reply, Request};
 use super::state::{Access, Repo, State, Token};
-use super::{Shared, lock};
+use super::{Shared, github, lock};
 
 /// How long one request may keep git busy: tests push and fetch small repositories.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
         return shared.strange(asked, "the bot speaks smart HTTP alone");
     }
     // Forges do not tell small from capital letters in a name, and git's own folders do.
-    let at = {
+    let (at, pushed) = {
         let state = lock(&shared.state);
         let token = basic(&state, authorization);
         let found = name.trim_start_matches('/').split_once('/');
@@ -45,12 +45,18 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
         let Some(folder) = folder else {
             return Reply::text(404, "text/plain", "Repository not found\n");
         };
-        format!("/{}/{route}", folder.display())
+        let pushed = found.filter(|_| is_push && state.dialect.is_github());
+        let pushed = pushed.zip(token).map(|(repo, token)| (repo.name.clone(), token.user));
+        (format!("/{}/{route}", folder.display()), pushed)
     };
-    match tokio::time::timeout(TIMEOUT, run(shared, asked, &at)).await {
-        Ok(reply) => reply,
-        Err(_) => Reply::text(504, "text/plain", "git took too long\n"),
+    let Ok(reply) = tokio::time::timeout(TIMEOUT, run(shared, asked, &at)).await else {
+        return Reply::text(504, "text/plain", "git took too long\n");
+    };
+    if let Some((repo, user)) = pushed {
+        let events = github::follow(&lock(&shared.state), shared, &repo, user);
+        shared.announce(events);
     }
+    reply
 }
 
 /// Whoever may not see a repository or not write to it is told that there is none.
@@ -61,9 +67,11 @@ fn admit(
     authorization: &str,
     is_push: bool,
 ) -> Result<(), Reply> {
+    let is_github = state.dialect.is_github();
+    let realm = if is_github { "GitHub" } else { "Gitea" };
     let ask = || {
         Reply::text(401, "text/plain", "Unauthorized\n")
-            .with("www-authenticate", "Basic realm=\"Gitea\"")
+            .with("www-authenticate", format!("Basic realm=\"{realm}\""))
     };
     let gone = || Reply::text(404, "text/plain", "Repository not found\n");
     let Some(token) = token else {
@@ -72,7 +80,10 @@ fn admit(
         return if is_free { Ok(()) } else { Err(ask()) };
     };
     let repo = repo.ok_or_else(gone)?;
-    let is_covered = token.only.as_ref().is_none_or(|only| only.contains(&repo.name));
+    if is_github {
+        return admit_to_github(state, repo, token, is_push);
+    }
+    let is_covered = token.only.as_ref().is_none_or(|only| only.contains(&repo.id));
     let wanted = if is_push { Access::Write } else { Access::Read };
     if !is_covered || state.access(token.user, repo) < wanted {
         return Err(gone());
@@ -82,6 +93,25 @@ fn admit(
     }
     if is_push && repo.is_archived {
         return Err(Reply::text(403, "text/plain", "This repo is archived.\n"));
+    }
+    Ok(())
+}
+
+/// GitHub hides what may not be read, and says of the rest that it may not be written to.
+fn admit_to_github(state: &State, repo: &Repo, token: &Token, is_push: bool) -> Result<(), Reply> {
+    let access = state.access(token.user, repo);
+    let is_covered = github::covers(token, repo) && github::may_move(token, false);
+    if access < Access::Read || !is_covered {
+        return Err(Reply::text(404, "text/plain", "Repository not found.\n"));
+    }
+    if is_push && (access < Access::Write || !github::may_move(token, true)) {
+        let login = &state.user(token.user).login;
+        let text = format!("Permission to {}.git denied to {login}.\n", repo.name);
+        return Err(Reply::text(403, "text/plain", &text));
+    }
+    if is_push && repo.is_archived {
+        let text = "This repository was archived so it is read-only.\n";
+        return Err(Reply::text(403, "text/plain", text));
     }
     Ok(())
 }

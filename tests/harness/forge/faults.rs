@@ -65,6 +65,17 @@ impl Fault {
         }
     }
 
+    /// The same status with further headers.
+    pub fn with(self, further: &[(&str, &str)]) -> Self {
+        let further = further.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        match self {
+            Self::Status { status, body, headers } => {
+                Self::Status { status, body, headers: headers.into_iter().chain(further).collect() }
+            }
+            other => other,
+        }
+    }
+
     /// A status in the forge's own error shape.
     pub fn status(status: u16, message: &str) -> Self {
         let body = serde_json::json!({ "message": message, "url": "/api/swagger" }).to_string();

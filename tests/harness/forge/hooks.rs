@@ -1,4 +1,5 @@
-//! Webhooks as the forges send them: payload shapes, header sets, signatures, one attempt, replay under a fresh id.
+//! Webhooks as the forges send them: payload shapes, header sets, signatures, one attempt, replay under a fresh id. What
+//! is GitHub's own about them is in `github`.
 //!
 //! The old `X-Hub-Signature` with SHA-1 is left out; nothing should look at it. Hooks hear of issues, comments and
 //! pull requests, not of pushes.
@@ -8,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bot::job::RepoName;
+use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use url::form_urlencoded;
 
 use super::state::{Access, State};
-use super::{Dialect, FakeForge, Shared, lock};
+use super::{Dialect, FakeForge, Shared, github, lock};
 
 /// `[webhook] DELIVER_TIMEOUT`, as shipped.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +26,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 pub enum ContentType {
     /// As the body.
     Json,
-    /// As the field `payload` of a form. The signature is over the JSON text all the same.
+    /// As the field `payload` of a form. The signature is over the JSON text all the same, but GitHub's is over the form.
     Form,
 }
 
@@ -34,6 +36,15 @@ pub(super) struct Hook {
     pub url: String,
     pub secret: String,
     pub content_type: ContentType,
+    /// The repository that it belongs to, or the app.
+    pub target: Target,
+}
+
+/// Whose hook it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Repository(i64),
+    App(i64),
 }
 
 /// One delivery and what came of it.
@@ -41,8 +52,10 @@ pub(super) struct Hook {
 pub struct Delivered {
     /// Its UUID.
     pub id: String,
-    /// The repository whose hook it was.
-    pub repo: RepoName,
+    /// Its number, which GitHub gives every attempt anew.
+    pub number: i64,
+    /// The repository that it is about, if it is about one.
+    pub repo: Option<RepoName>,
     /// The event in the finer words, such as `issue_label`.
     pub event: String,
     /// The action in the payload.
@@ -53,23 +66,98 @@ pub struct Delivered {
     pub status: Option<u16>,
     /// The answer's body.
     pub answer: String,
-    hook: i64,
-    coarse: &'static str,
+    /// Whether it was sent before, which GitHub tells.
+    pub is_again: bool,
+    pub(super) at: DateTime<Utc>,
+    pub(super) hook: i64,
+    pub(super) coarse: &'static str,
     fine: &'static str,
 }
 
 /// Something that hooks hear of.
 #[derive(Debug)]
 pub(super) struct Event {
-    repo: RepoName,
-    coarse: &'static str,
-    fine: &'static str,
-    payload: Value,
+    pub(super) repo: Option<RepoName>,
+    /// The only hook that hears of it; all without one.
+    pub(super) hook: Option<i64>,
+    pub(super) coarse: &'static str,
+    pub(super) fine: &'static str,
+    pub(super) payload: Value,
+}
+
+/// What happened to an issue or a pull request.
+#[derive(Debug)]
+pub(super) enum Act {
+    Opened,
+    /// The labels that were not there before, and so on.
+    LabelsAdded(Vec<i64>),
+    LabelsRemoved(Vec<i64>),
+    LabelsCleared(Vec<i64>),
+    Closed,
+    Reopened,
+    Edited {
+        field: &'static str,
+        from: String,
+    },
+    /// A draft is none any more.
+    Ready,
+    Assigned(i64),
+    Unassigned(i64),
+    /// The head of a pull request moved.
+    Pushed {
+        before: String,
+        after: String,
+    },
+}
+
+impl Act {
+    /// What Gitea and Forgejo call it.
+    fn action(&self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::LabelsAdded(_) | Self::LabelsRemoved(_) => "label_updated",
+            Self::LabelsCleared(_) => "label_cleared",
+            Self::Closed => "closed",
+            Self::Reopened => "reopened",
+            Self::Edited { .. } | Self::Ready => "edited",
+            Self::Assigned(_) => "assigned",
+            Self::Unassigned(_) => "unassigned",
+            Self::Pushed { .. } => "synchronized",
+        }
+    }
 }
 
 impl Event {
+    /// What hooks hear of an act: one event, and on GitHub one for each label.
+    pub(super) fn of(
+        state: &State,
+        shared: &Shared,
+        repo: &RepoName,
+        number: u64,
+        sender: i64,
+        act: &Act,
+    ) -> Vec<Self> {
+        if state.dialect.is_github() {
+            return github::events(state, shared, repo, number, sender, act);
+        }
+        let event = Self::issue(state, shared, repo, number, sender, act.action());
+        vec![match act {
+            Act::Edited { field, from } => event.with_change(state.dialect, field, from),
+            Act::Opened
+            | Act::LabelsAdded(_)
+            | Act::LabelsRemoved(_)
+            | Act::LabelsCleared(_)
+            | Act::Closed
+            | Act::Reopened
+            | Act::Ready
+            | Act::Assigned(_)
+            | Act::Unassigned(_)
+            | Act::Pushed { .. } => event,
+        }]
+    }
+
     /// Something about an issue, or about the state, the labels or the text of a pull request.
-    pub(super) fn issue(
+    fn issue(
         state: &State,
         shared: &Shared,
         repo: &RepoName,
@@ -91,7 +179,7 @@ impl Event {
         Self::finish(state, repo, number, sender, ("issues", fine), payload)
     }
 
-    pub(super) fn pull(
+    fn pull(
         state: &State,
         shared: &Shared,
         repo: &RepoName,
@@ -123,6 +211,9 @@ impl Event {
         comment: i64,
         action: &str,
     ) -> Self {
+        if state.dialect.is_github() {
+            return github::comment_event(state, repo, number, comment, action);
+        }
         let at = state.repo(&repo.owner, &repo.name).expect("events are about what is there");
         let issue = at.issue(number).expect("events are about what is there");
         let entry = issue.entries.iter().find(|entry| entry.id == comment);
@@ -142,7 +233,7 @@ impl Event {
     }
 
     /// Names what an edit changed, as `changes`.
-    pub(super) fn with_change(mut self, dialect: Dialect, field: &str, from: &str) -> Self {
+    fn with_change(mut self, dialect: Dialect, field: &str, from: &str) -> Self {
         let mut changes = json!({ field: { "from": from } });
         if dialect == Dialect::Gitea127 {
             // These keys look like the missing label delta and never hold one.
@@ -167,7 +258,7 @@ impl Event {
         payload["repository"] = state.repo_shape(at, state.access(issue.author, at));
         payload["sender"] = state.user_shape_of(sender);
         payload["commit_id"] = json!("");
-        Self { repo: repo.clone(), coarse, fine, payload }
+        Self { repo: Some(repo.clone()), hook: None, coarse, fine, payload }
     }
 }
 
@@ -199,9 +290,13 @@ impl FakeForge {
         content_type: ContentType,
     ) -> i64 {
         let mut state = self.state();
-        let id = state.id();
-        let hook = Hook { id, url: url.to_owned(), secret: secret.to_owned(), content_type };
-        state.repo_mut(repo).hooks.push(hook);
+        let (id, target) = (state.id(), Target::Repository(state.repo_mut(repo).id));
+        let hook =
+            Hook { id, url: url.to_owned(), secret: secret.to_owned(), content_type, target };
+        state.repo_mut(repo).hooks.push(hook.clone());
+        if state.dialect.is_github() {
+            self.shared.announce(vec![github::ping(&state, &hook, Some(repo))]);
+        }
         id
     }
 
@@ -214,13 +309,8 @@ impl FakeForge {
     pub async fn redeliver(&self, id: &str) -> Delivered {
         let found = self.deliveries().into_iter().find(|delivered| delivered.id == id);
         let former = found.unwrap_or_else(|| panic!("there was no delivery `{id}`"));
-        let fresh = Delivered {
-            id: uuid(self.state().id()),
-            status: None,
-            answer: String::new(),
-            ..former
-        };
-        send(&self.shared, fresh).await
+        let again = self.state().again(former);
+        send(&self.shared, again).await
     }
 
     /// Waits until all deliveries that the bot's own calls caused have been answered or have failed.
@@ -234,8 +324,47 @@ impl FakeForge {
         }
     }
 
-    pub(super) async fn announce(&self, event: Event) -> Vec<Delivered> {
-        deliver(&self.shared, event).await
+    pub(super) async fn announce(&self, events: Vec<Event>) -> Vec<Delivered> {
+        let mut sent = Vec::new();
+        for event in events {
+            sent.extend(deliver(&self.shared, event).await);
+        }
+        sent
+    }
+}
+
+impl State {
+    /// A delivery as it is sent again: under another id, or, on GitHub, under another number.
+    pub(super) fn again(&mut self, former: Delivered) -> Delivered {
+        let number = self.id();
+        let id = if self.dialect.is_github() { former.id } else { uuid(number) };
+        let (status, answer, at) = (None, String::new(), self.github.now());
+        Delivered { id, number, status, answer, is_again: true, at, ..former }
+    }
+
+    /// A hook of a repository or of the app.
+    pub(super) fn hook(&self, id: i64) -> Option<&Hook> {
+        let repos = self.repos.iter().flat_map(|repo| &repo.hooks);
+        repos.chain(self.github.app_hook()).find(|hook| hook.id == id)
+    }
+
+    /// The hooks that hear of an event.
+    fn hooks_for(&self, event: &Event) -> Vec<Hook> {
+        if let Some(only) = event.hook {
+            return self.hook(only).cloned().into_iter().collect();
+        }
+        let repo = event.repo.as_ref().and_then(|name| self.repo(&name.owner, &name.name));
+        let Some(repo) = repo else { return vec![] };
+        let app = self.github.app_hook().filter(|_| self.github.installation(repo.id).is_some());
+        repo.hooks.iter().chain(app).cloned().collect()
+    }
+
+    /// The text for one hook.
+    fn payload(&self, event: &Event, hook: &Hook) -> String {
+        if self.dialect.is_github() {
+            return github::payload(self, event, hook);
+        }
+        go_json(&event.payload)
     }
 }
 
@@ -243,18 +372,23 @@ impl FakeForge {
 pub(super) async fn deliver(shared: &Arc<Shared>, event: Event) -> Vec<Delivered> {
     let pending: Vec<Delivered> = {
         let mut state = lock(&shared.state);
-        let hooks = state.repo_mut(&event.repo).hooks.clone();
-        let hooks = hooks.iter().map(|hook| Delivered {
-            id: uuid(state.id()),
-            repo: event.repo.clone(),
-            event: event.fine.to_owned(),
-            action: event.payload["action"].as_str().unwrap_or_default().to_owned(),
-            payload: go_json(&event.payload),
-            status: None,
-            answer: String::new(),
-            hook: hook.id,
-            coarse: event.coarse,
-            fine: event.fine,
+        let hooks = state.hooks_for(&event).into_iter().map(|hook| {
+            let number = state.id();
+            Delivered {
+                id: uuid(number),
+                number,
+                repo: event.repo.clone(),
+                event: event.fine.to_owned(),
+                action: event.payload["action"].as_str().unwrap_or_default().to_owned(),
+                payload: state.payload(&event, &hook),
+                status: None,
+                answer: String::new(),
+                is_again: false,
+                at: state.github.now(),
+                hook: hook.id,
+                coarse: event.coarse,
+                fine: event.fine,
+            }
         });
         hooks.collect()
     };
@@ -271,29 +405,31 @@ pub(super) async fn deliver(shared: &Arc<Shared>, event: Event) -> Vec<Delivered
 }
 
 /// One attempt: no forge of this kind repeats one by itself.
-async fn send(shared: &Shared, mut delivered: Delivered) -> Delivered {
+pub(super) async fn send(shared: &Shared, mut delivered: Delivered) -> Delivered {
     let (dialect, hook) = {
-        let mut state = lock(&shared.state);
-        let dialect = state.dialect;
-        let hooks = &state.repo_mut(&delivered.repo).hooks;
-        (dialect, hooks.iter().find(|hook| hook.id == delivered.hook).cloned())
+        let state = lock(&shared.state);
+        (state.dialect, state.hook(delivered.hook).cloned())
     };
     let hook = hook.expect("hooks are never removed");
-    let mut request = shared.client.post(&hook.url);
-    for (name, value) in headers(dialect, &hook, &delivered) {
-        request = request.header(name, value);
-    }
-    let request = match hook.content_type {
-        ContentType::Json => {
-            request.header("Content-Type", "application/json").body(delivered.payload.clone())
-        }
+    let (content_type, body) = match hook.content_type {
+        ContentType::Json => ("application/json", delivered.payload.clone()),
         ContentType::Form => {
-            let form = form_urlencoded::Serializer::new(String::new())
-                .append_pair("payload", &delivered.payload)
-                .finish();
-            request.header("Content-Type", "application/x-www-form-urlencoded").body(form)
+            let mut form = form_urlencoded::Serializer::new(String::new());
+            let form = form.append_pair("payload", &delivered.payload).finish();
+            ("application/x-www-form-urlencoded", form)
         }
     };
+    let mut request = shared.client.post(&hook.url);
+    let headers = match dialect {
+        Dialect::Ghes314 | Dialect::Ghes319 => github::headers(shared, &hook, &delivered, &body),
+        Dialect::Gitea124 | Dialect::Gitea127 | Dialect::Forgejo15 => {
+            headers(dialect, &hook, &delivered)
+        }
+    };
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let request = request.header("Content-Type", content_type).body(body);
     let again = request.try_clone().expect("the body is in memory");
     let mut answered = request.send().await;
     // As the client of real forges does: a connection that was kept from an earlier delivery may be closed by now.
@@ -331,6 +467,7 @@ fn headers(dialect: Dialect, hook: &Hook, delivered: &Delivered) -> Vec<(String,
     let brands: &[&str] = match dialect {
         Dialect::Gitea124 | Dialect::Gitea127 => &["Gitea", "Gogs"],
         Dialect::Forgejo15 => &["Forgejo", "Gitea", "Gogs"],
+        Dialect::Ghes314 | Dialect::Ghes319 => &[],
     };
     let mut headers = Vec::new();
     let mut add = |name: String, value: &str| headers.push((name, value.to_owned()));
@@ -349,7 +486,7 @@ fn headers(dialect: Dialect, hook: &Hook, delivered: &Delivered) -> Vec<(String,
             add("X-Gitea-Hook-Installation-Target-Type".into(), "repository");
             add("X-GitHub-Hook-Installation-Target-Type".into(), "repository");
         }
-        Dialect::Forgejo15 => {}
+        Dialect::Forgejo15 | Dialect::Ghes314 | Dialect::Ghes319 => {}
     }
     headers
 }
@@ -361,7 +498,7 @@ fn go_json(value: &Value) -> String {
 }
 
 /// A version 4 UUID that follows from a number.
-fn uuid(number: i64) -> String {
+pub(super) fn uuid(number: i64) -> String {
     let digest = hex::encode(Sha256::digest(number.to_be_bytes()));
     let (a, b, c, d) = (&digest[..8], &digest[8..12], &digest[13..16], &digest[17..20]);
     format!("{a}-{b}-4{c}-a{d}-{}", &digest[20..32])

@@ -35,7 +35,7 @@ pub struct SeenPull {
     pub head: String,
     /// The branch to merge into.
     pub base: String,
-    /// Whether the title makes it a draft.
+    /// Whether it is a draft, by its title or, on GitHub, by its mark.
     pub is_draft: bool,
     /// Whether it is open.
     pub is_open: bool,
@@ -99,7 +99,7 @@ impl FakeForge {
                 body: issue.body.clone(),
                 head: pull.head.clone(),
                 base: pull.base.clone(),
-                is_draft: state.is_draft(&issue.title),
+                is_draft: state.is_draft(issue),
                 is_open: issue.is_open,
                 is_merged: pull.is_merged,
             })

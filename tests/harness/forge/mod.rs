@@ -1,4 +1,4 @@
-//! A fake Gitea or Forgejo on a loopback port: plain state, the REST calls that the bot makes, git over real smart
+//! A fake Gitea, Forgejo or GitHub Enterprise Server on a loopback port: plain state, the REST calls that the bot makes, git over real smart
 //! HTTP, signed webhooks, failures on demand.
 //!
 //! It answers in the forges' own shapes and checks every API request against their published schemas. It has no pages
@@ -9,6 +9,7 @@ mod api;
 mod backend;
 mod faults;
 mod git;
+mod github;
 mod hooks;
 mod issues;
 mod look;
@@ -35,6 +36,7 @@ use self::state::{Label, Repo, State, Token, User, UserKind};
 
 pub use self::faults::{Fault, Matcher};
 pub use self::git::Files;
+pub use self::github::{AppCredentials, SeenCheck};
 pub use self::hooks::{ContentType, Delivered, signature};
 pub use self::look::{SeenComment, SeenPull};
 pub use self::people::Person;
@@ -50,17 +52,35 @@ pub enum Dialect {
     Gitea127,
     /// Forgejo 15.
     Forgejo15,
+    /// GitHub Enterprise Server 3.14.
+    Ghes314,
+    /// GitHub Enterprise Server 3.19.
+    Ghes319,
 }
 
 impl Dialect {
-    /// All of them, for tests that hold everywhere.
+    /// All that are Gitea or come from it, for tests that hold there.
     pub const ALL: [Self; 3] = [Self::Gitea124, Self::Gitea127, Self::Forgejo15];
+
+    /// All GitHub Enterprise Servers.
+    pub const GITHUB: [Self; 2] = [Self::Ghes314, Self::Ghes319];
+
+    /// Whether it is a GitHub Enterprise Server.
+    pub fn is_github(self) -> bool {
+        Self::GITHUB.contains(&self)
+    }
+
+    /// What the paths of its API begin with.
+    pub fn api(self) -> &'static str {
+        if self.is_github() { "/api/v3" } else { "/api/v1" }
+    }
 
     /// What the configuration calls it.
     pub fn kind(self) -> config::ForgeKind {
         match self {
             Self::Gitea124 | Self::Gitea127 => config::ForgeKind::Gitea,
             Self::Forgejo15 => config::ForgeKind::Forgejo,
+            Self::Ghes314 | Self::Ghes319 => config::ForgeKind::GitHub,
         }
     }
 }
@@ -280,18 +300,20 @@ impl FakeForge {
 
     /// Forgejo 15: a token for some repositories only, which has no admin powers there.
     pub fn token_limited_to(&self, login: &str, repos: &[&RepoName]) -> String {
-        let only = repos.iter().map(|repo| (*repo).clone()).collect();
+        let only = repos.iter().map(|repo| self.state().repo_mut(repo).id).collect();
         self.token(login, &["write:repository", "write:issue", "read:user"], Some(only))
     }
 
-    fn token(&self, login: &str, scopes: &[&str], only: Option<Vec<RepoName>>) -> String {
+    fn token(&self, login: &str, scopes: &[&str], only: Option<Vec<i64>>) -> String {
         let mut state = self.state();
         let user = state.known(login);
         let number = state.id();
         // Long and recognisable, so that a sighting is one.
         let value = format!("5ec2e7{number:034x}");
         let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
-        state.tokens.push(Token { value: value.clone(), user, scopes, only, is_revoked: false });
+        let token =
+            Token { value: value.clone(), user, scopes, only, grant: None, is_revoked: false };
+        state.tokens.push(token);
         value
     }
 

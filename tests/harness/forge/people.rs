@@ -3,9 +3,9 @@
 
 use bot::job::RepoName;
 
-use super::hooks::{Delivered, Event};
-use super::state::{Issue, PullPart, State, What};
-use super::{FakeForge, Files, label_id};
+use super::hooks::{Act, Delivered, Event};
+use super::state::{PullPart, State, What};
+use super::{FakeForge, Files, github, label_id};
 
 /// A person at work.
 pub struct Person<'a> {
@@ -24,74 +24,66 @@ impl Person<'_> {
     ) -> u64 {
         let number = {
             let mut state = self.forge.state();
-            let labels = labels.iter().map(|name| label_id(&mut state, repo, name)).collect();
-            let (id, at) = (state.id(), state.tick());
-            let repo = state.repo_mut(repo);
-            let number = repo.next_number();
-            repo.issues.push(Issue {
-                id,
-                number,
-                author: self.id,
-                title: title.to_owned(),
-                body: body.to_owned(),
-                is_open: true,
-                is_locked: false,
-                labels,
-                assignees: vec![],
-                created_at: at,
-                updated_at: at,
-                entries: vec![],
-                reactions: vec![],
-                pull: None,
-            });
+            let labels: Vec<i64> =
+                labels.iter().map(|name| label_id(&mut state, repo, name)).collect();
+            let number = state.add_issue(repo, self.id, (title, body), None);
+            if state.dialect.is_github() {
+                for label in labels {
+                    state.put_label(repo, number, label, self.id);
+                }
+            } else {
+                state.repo_mut(repo).issue_mut(number).labels = labels;
+            }
             number
         };
-        self.tell(repo, number, "opened").await;
+        self.tell(repo, number, Act::Opened).await;
         number
     }
 
-    /// Puts a label on. Hooks are told even if it was there already, as the API of the real ones does.
+    /// Puts a label on. Hooks are told even if it was there already, as the API of the real ones does; GitHub's are not.
     pub async fn add_label(&self, repo: &RepoName, number: u64, label: &str) -> Vec<Delivered> {
-        {
+        let fresh = {
             let mut state = self.forge.state();
             let label = label_id(&mut state, repo, label);
-            let labels = &mut state.repo_mut(repo).issue_mut(number).labels;
-            if !labels.contains(&label) {
-                labels.push(label);
-                state.record(repo, number, self.id, What::Label { label, added: true });
-            }
-        }
-        self.tell(repo, number, "label_updated").await
+            let is_fresh = state.put_label(repo, number, label, self.id);
+            is_fresh.then_some(label).into_iter().collect()
+        };
+        self.tell(repo, number, Act::LabelsAdded(fresh)).await
     }
 
     /// Takes a label off.
     pub async fn remove_label(&self, repo: &RepoName, number: u64, label: &str) -> Vec<Delivered> {
-        {
+        let taken = {
             let mut state = self.forge.state();
             let label = label_id(&mut state, repo, label);
-            self.take_off(&mut state, repo, number, label);
-        }
-        self.tell(repo, number, "label_updated").await
+            let is_taken = self.take_off(&mut state, repo, number, label);
+            is_taken.then_some(label).into_iter().collect()
+        };
+        self.tell(repo, number, Act::LabelsRemoved(taken)).await
     }
 
     /// Takes all labels off at once.
     pub async fn clear_labels(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
-        {
+        let taken = {
             let mut state = self.forge.state();
-            for label in state.repo_mut(repo).issue_mut(number).labels.clone() {
-                self.take_off(&mut state, repo, number, label);
+            let labels = state.repo_mut(repo).issue_mut(number).labels.clone();
+            for label in &labels {
+                self.take_off(&mut state, repo, number, *label);
             }
-        }
-        self.tell(repo, number, "label_cleared").await
+            labels
+        };
+        self.tell(repo, number, Act::LabelsCleared(taken)).await
     }
 
-    fn take_off(&self, state: &mut State, repo: &RepoName, number: u64, label: i64) {
+    fn take_off(&self, state: &mut State, repo: &RepoName, number: u64, label: i64) -> bool {
         let labels = &mut state.repo_mut(repo).issue_mut(number).labels;
         let before = labels.len();
         labels.retain(|id| *id != label);
-        if labels.len() < before {
+        let is_taken = labels.len() < before;
+        if is_taken {
             state.record(repo, number, self.id, What::Label { label, added: false });
         }
+        is_taken
     }
 
     /// Comments on an issue or a pull request. Returns the comment's id.
@@ -103,7 +95,7 @@ impl Person<'_> {
             let id = state.record(repo, number, self.id, what);
             (id, Event::comment(&state, &self.forge.shared, repo, number, id, "created"))
         };
-        self.forge.announce(event).await;
+        self.forge.announce(vec![event]).await;
         id
     }
 
@@ -118,7 +110,7 @@ impl Person<'_> {
             entry.what = What::Comment { body: text.to_owned(), edited_at };
             Event::comment(&state, &self.forge.shared, repo, number, comment, "edited")
         };
-        self.forge.announce(event).await;
+        self.forge.announce(vec![event]).await;
     }
 
     /// Removes a comment, of which nothing stays. Hooks are not told here.
@@ -135,7 +127,7 @@ impl Person<'_> {
             state.repo_mut(repo).issue_mut(number).is_open = false;
             state.record(repo, number, self.id, What::Closed);
         }
-        self.tell(repo, number, "closed").await
+        self.tell(repo, number, Act::Closed).await
     }
 
     /// Opens it again.
@@ -145,7 +137,7 @@ impl Person<'_> {
             state.repo_mut(repo).issue_mut(number).is_open = true;
             state.record(repo, number, self.id, What::Reopened);
         }
-        self.tell(repo, number, "reopened").await
+        self.tell(repo, number, Act::Reopened).await
     }
 
     /// Lets only collaborators comment. Hooks are not told of it.
@@ -155,34 +147,52 @@ impl Person<'_> {
 
     /// Gives an issue or a pull request another title. Without the draft prefix a draft becomes ready.
     pub async fn retitle(&self, repo: &RepoName, number: u64, title: &str) -> Vec<Delivered> {
-        let event = {
+        let from = {
             let mut state = self.forge.state();
             let issue = state.repo_mut(repo).issue_mut(number);
             let from = std::mem::replace(&mut issue.title, title.to_owned());
             let what = What::Title { from: from.clone(), to: title.to_owned() };
             state.record(repo, number, self.id, what);
-            self.event(&state, repo, number, "edited").with_change(state.dialect, "title", &from)
+            from
         };
-        self.forge.announce(event).await
+        self.tell(repo, number, Act::Edited { field: "title", from }).await
+    }
+
+    /// Marks a draft as ready: on GitHub by its own mark, elsewhere by a title without the prefix.
+    pub async fn mark_ready(&self, repo: &RepoName, number: u64) -> Vec<Delivered> {
+        let title = {
+            let mut state = self.forge.state();
+            let is_github = state.dialect.is_github();
+            let prefixes = state.draft_prefixes.clone();
+            let issue = state.repo_mut(repo).issue_mut(number);
+            let pull = issue.pull.as_mut();
+            pull.unwrap_or_else(|| panic!("{number} is no pull request")).is_draft = false;
+            let bare = prefixes.iter().find_map(|prefix| issue.title.strip_prefix(prefix.as_str()));
+            bare.filter(|_| !is_github).map(|bare| bare.trim_start().to_owned())
+        };
+        match title {
+            Some(title) => self.retitle(repo, number, &title).await,
+            None => self.tell(repo, number, Act::Ready).await,
+        }
     }
 
     /// Replaces the text of an issue or a pull request.
     pub async fn rewrite(&self, repo: &RepoName, number: u64, body: &str) -> Vec<Delivered> {
-        let event = {
+        let from = {
             let mut state = self.forge.state();
             let issue = state.repo_mut(repo).issue_mut(number);
             let from = std::mem::replace(&mut issue.body, body.to_owned());
             if issue.pull.is_some() {
                 state.refer(repo, number);
             }
-            self.event(&state, repo, number, "edited").with_change(state.dialect, "body", &from)
+            from
         };
-        self.forge.announce(event).await
+        self.tell(repo, number, Act::Edited { field: "body", from }).await
     }
 
     /// Gives an issue to someone, or takes it away again.
     pub async fn toggle_assignee(&self, repo: &RepoName, number: u64, login: &str) {
-        let action = {
+        let act = {
             let mut state = self.forge.state();
             let user = state.known(login);
             let assignees = &mut state.repo_mut(repo).issue_mut(number).assignees;
@@ -192,9 +202,9 @@ impl Person<'_> {
                 false => assignees.push(user),
             }
             state.record(repo, number, self.id, What::Assignee { user, removed });
-            if removed { "unassigned" } else { "assigned" }
+            if removed { Act::Unassigned(user) } else { Act::Assigned(user) }
         };
-        self.tell(repo, number, action).await;
+        self.tell(repo, number, act).await;
     }
 
     /// Opens a pull request between two branches, as the forge's pages do. Returns its number.
@@ -239,31 +249,13 @@ impl Person<'_> {
     ) -> u64 {
         let number = {
             let mut state = self.forge.state();
-            let (id, pull_id, at) = (state.id(), state.id(), state.tick());
-            let at_home = state.repo_mut(repo);
-            let number = at_home.next_number();
+            let number = state.add_issue(repo, self.id, (title, body), Some(pull));
             let git = &self.forge.shared.git;
-            git.set(&at_home.git_dir, &format!("refs/pull/{number}/head"), commit);
-            at_home.issues.push(Issue {
-                id,
-                number,
-                author: self.id,
-                title: title.to_owned(),
-                body: body.to_owned(),
-                is_open: true,
-                is_locked: false,
-                labels: vec![],
-                assignees: vec![],
-                created_at: at,
-                updated_at: at,
-                entries: vec![],
-                reactions: vec![],
-                pull: Some(PullPart { id: pull_id, ..pull }),
-            });
+            git.set(&state.repo_mut(repo).git_dir, &format!("refs/pull/{number}/head"), commit);
             state.refer(repo, number);
             number
         };
-        self.tell(repo, number, "opened").await;
+        self.tell(repo, number, Act::Opened).await;
         number
     }
 
@@ -284,7 +276,7 @@ impl Person<'_> {
             pull.merge_commit = Some(git.merge(&git_dir, &pull.base, &head));
             state.record(repo, number, self.id, What::Merged);
         }
-        self.tell(repo, number, "closed").await
+        self.tell(repo, number, Act::Closed).await
     }
 
     /// Commits files onto a branch, which is made from the default branch if it is not there. Returns the commit.
@@ -297,7 +289,18 @@ impl Person<'_> {
             let start = start.expect("the default branch is there");
             git.set(&repo.git_dir, &format!("refs/heads/{branch}"), &start);
         }
-        git.commit(&repo.git_dir, branch, &files.into(), "Change by a person\n")
+        let commit = git.commit(&repo.git_dir, branch, &files.into(), "Change by a person\n");
+        let name = repo.name.clone();
+        self.follow(&state, &name);
+        commit
+    }
+
+    /// GitHub's hooks hear of what a push does to open pull requests; nobody waits for that here.
+    fn follow(&self, state: &State, repo: &RepoName) {
+        if state.dialect.is_github() {
+            let events = github::follow(state, &self.forge.shared, repo, self.id);
+            self.forge.shared.announce(events);
+        }
     }
 
     /// Replaces a branch by one commit without a past, and lets nothing stay of what it held before.
@@ -308,6 +311,7 @@ impl Person<'_> {
         git.delete_branch(git_dir, branch);
         let commit = git.commit(git_dir, branch, &files.into(), "Start over\n");
         git.prune(git_dir);
+        self.follow(&state, repo);
         commit
     }
 
@@ -342,12 +346,9 @@ impl Person<'_> {
         self.forge.shared.git.delete_branch(&state.repo_mut(repo).git_dir, branch);
     }
 
-    fn event(&self, state: &State, repo: &RepoName, number: u64, action: &str) -> Event {
-        Event::issue(state, &self.forge.shared, repo, number, self.id, action)
-    }
-
-    async fn tell(&self, repo: &RepoName, number: u64, action: &str) -> Vec<Delivered> {
-        let event = self.event(&self.forge.state(), repo, number, action);
-        self.forge.announce(event).await
+    async fn tell(&self, repo: &RepoName, number: u64, act: Act) -> Vec<Delivered> {
+        let events =
+            Event::of(&self.forge.state(), &self.forge.shared, repo, number, self.id, &act);
+        self.forge.announce(events).await
     }
 }

@@ -5,7 +5,7 @@ use bot::job::RepoName;
 use serde_json::Value;
 
 use super::api::Ask;
-use super::hooks::Event;
+use super::hooks::{Act, Event};
 use super::server::Reply;
 use super::state::{Access, Issue, PullPart};
 
@@ -99,29 +99,12 @@ impl Ask<'_> {
         if let Some(reply) = self.already_open(repo, &head, &base) {
             return reply;
         }
-        let at = self.state.tick();
-        let (issue_id, pull_id) = (self.state.id(), self.state.id());
         let (user, body) = (self.user, self.text("body"));
-        let number = self.repo(repo).next_number();
+        let pull = PullPart::new(&head, &base);
+        let number = self.state.add_issue(repo, user, (&title, &body), Some(pull));
         git.set(&git_dir, &format!("refs/pull/{number}/head"), &head_commit);
-        self.state.repo_mut(repo).issues.push(Issue {
-            id: issue_id,
-            number,
-            author: user,
-            title,
-            body,
-            is_open: true,
-            is_locked: false,
-            labels: vec![],
-            assignees: vec![],
-            created_at: at,
-            updated_at: at,
-            entries: vec![],
-            reactions: vec![],
-            pull: Some(PullPart { id: pull_id, ..PullPart::new(&head, &base) }),
-        });
         self.state.refer(repo, number);
-        self.events.push(Event::pull(self.state, self.shared, repo, number, user, "opened"));
+        self.events.extend(Event::of(self.state, self.shared, repo, number, user, &Act::Opened));
         let issue = self.repo(repo).issue(number).expect("it was just made");
         Reply::json(201, &self.shape(repo, issue, access).expect("it is a pull request"))
     }

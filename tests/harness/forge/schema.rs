@@ -13,6 +13,8 @@ use super::Dialect;
 /// Our own copy, in the publishers' form: the operations that the bot uses, and `G/teams`, which the published
 /// extracts leave out.
 const OWN: &str = include_str!("../../fixtures/forge-requests.json");
+/// The same for GitHub: the operations that the bot may use, and `G/labels/{name}`, which the published extracts leave out.
+const OWN_GITHUB: &str = include_str!("../../fixtures/forge-requests-github.json");
 const PUBLISHED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/forges/request-schemas");
 
@@ -22,6 +24,8 @@ pub struct Checker {
     operations: Vec<Operation>,
     /// Whether the publishers' schemas are in use.
     pub is_published: bool,
+    /// Whether they are GitHub's.
+    pub(super) is_github: bool,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,8 @@ struct Spec {
     query: Map<String, Value>,
     #[serde(default)]
     body: Value,
+    #[serde(default)]
+    body_required: bool,
 }
 
 #[derive(Deserialize)]
@@ -56,16 +62,33 @@ impl Checker {
             Dialect::Gitea124 => "gitea-1.24.7.requests.json",
             Dialect::Gitea127 => "gitea-1.27.0.requests.json",
             Dialect::Forgejo15 => "forgejo-15.0.3.requests.json",
+            Dialect::Ghes314 => "ghes-3.14.requests.json",
+            Dialect::Ghes319 => "ghes-3.19.requests.json",
         };
-        match std::fs::read_to_string(Path::new(PUBLISHED).join(name)) {
-            Ok(text) => Self::parse(&[&text, &teams()], true),
-            Err(_) => Self::own(dialect),
-        }
+        let left_out = match dialect.is_github() {
+            true => only(OWN_GITHUB, "/labels/{name}"),
+            false => only(OWN, "/teams"),
+        };
+        let published = std::fs::read_to_string(Path::new(PUBLISHED).join(name));
+        let mut checker = match published {
+            Ok(text) => Self::parse(&[&text, &left_out], true),
+            Err(_) => return Self::own(dialect),
+        };
+        checker.is_github = dialect.is_github();
+        checker
     }
 
-    /// Our own schema. One query parameter is unknown to Forgejo before 16.
+    /// Our own schema. One query parameter is unknown to Forgejo before 16, another one to GitHub before 3.19.
     pub fn own(dialect: Dialect) -> Self {
-        let mut own = Self::parse(&[OWN], false);
+        let mut own = Self::parse(&[if dialect.is_github() { OWN_GITHUB } else { OWN }], false);
+        own.is_github = dialect.is_github();
+        if dialect == Dialect::Ghes314 {
+            for operation in &mut own.operations {
+                if operation.spec.path.ends_with("/deliveries") {
+                    operation.spec.query.remove("status");
+                }
+            }
+        }
         if dialect == Dialect::Forgejo15 {
             for operation in &mut own.operations {
                 operation.spec.query.remove("base_branch");
@@ -85,7 +108,7 @@ impl Checker {
                     .map(|spec| Operation { spec, definitions: definitions.clone() }),
             );
         }
-        Self { operations, is_published }
+        Self { operations, is_published, is_github: false }
     }
 
     /// The operations, as `METHOD path`.
@@ -93,7 +116,7 @@ impl Checker {
         self.operations.iter().map(|op| format!("{} {}", op.spec.method, op.spec.path)).collect()
     }
 
-    /// What is wrong with a request. `path` is below `/api/v1`, still percent-encoded.
+    /// What is wrong with a request. `path` is below `/api/v1` or `/api/v3`, still percent-encoded.
     pub fn check(
         &self,
         method: &str,
@@ -124,7 +147,10 @@ impl Checker {
                 }
             }
         }
-        operation.check_body(body, &mut wrong);
+        // Gitea's descriptions call no body required, and its servers want one all the same.
+        if !(body.is_empty() && self.is_github && !operation.spec.body_required) {
+            operation.check_body(body, &mut wrong);
+        }
         wrong.into_iter().map(|reason| format!("{method} {path}: {reason}")).collect()
     }
 }
@@ -222,9 +248,9 @@ fn complaints(schema: &Value, value: &Value) -> Vec<String> {
 }
 
 /// The part of our own schema that the published extracts leave out.
-fn teams() -> String {
-    let mut own: Value = serde_json::from_str(OWN).expect("our own schema is JSON");
+fn only(own: &str, end: &str) -> String {
+    let mut own: Value = serde_json::from_str(own).expect("our own schema is JSON");
     let operations = own["operations"].as_array_mut().expect("our own schema has operations");
-    operations.retain(|op| op["path"].as_str().is_some_and(|path| path.ends_with("/teams")));
+    operations.retain(|op| op["path"].as_str().is_some_and(|path| path.ends_with(end)));
     own.to_string()
 }

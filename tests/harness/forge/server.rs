@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::faults::Fault;
 use super::hooks::Event;
-use super::{Shared, api, backend, hooks, lock};
+use super::{Shared, api, backend, github, hooks, lock};
 
 /// Largest request that is taken: a push of this size is no test's purpose.
 const BODY_LIMIT_BYTES: usize = 64 << 20;
@@ -120,8 +120,14 @@ async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Reques
 impl Shared {
     /// Does what a request asks, and sends what hooks want to hear of it.
     async fn carry_out(self: &Arc<Self>, asked: &Request, authorization: &str) -> Reply {
-        if asked.path.starts_with("/api/v1/") {
+        let is_github = self.checker.is_github;
+        if asked.path.starts_with("/api/v1/") && !is_github {
             let (reply, events) = api::answer(self, asked, authorization);
+            self.announce(events);
+            return reply;
+        }
+        if is_github && asked.path.starts_with("/api/") {
+            let (reply, events) = github::answer(self, asked, authorization);
             self.announce(events);
             return reply;
         }
@@ -136,7 +142,7 @@ impl Shared {
         std::future::pending().await
     }
 
-    fn announce(self: &Arc<Self>, events: Vec<Event>) {
+    pub(super) fn announce(self: &Arc<Self>, events: Vec<Event>) {
         for event in events {
             let shared = Arc::clone(self);
             lock(&self.pending).spawn(async move {

@@ -141,7 +141,7 @@ impl State {
             json!({
                 "merged": pull.is_merged,
                 "merged_at": null,
-                "draft": self.is_draft(&issue.title),
+                "draft": self.is_draft(issue),
                 "html_url": self.page(repo, issue),
             })
         });
@@ -284,7 +284,7 @@ impl State {
             "requested_reviewers": [],
             "requested_reviewers_teams": [],
             "state": if issue.is_open { "open" } else { "closed" },
-            "draft": self.is_draft(&issue.title),
+            "draft": self.is_draft(issue),
             "is_locked": issue.is_locked,
             "comments": issue.entries.iter().filter(|entry| entry.comment().is_some()).count(),
             "additions": 1,
@@ -387,7 +387,7 @@ fn repo_settings(repo: &Repo) -> Value {
 }
 
 /// One object with the keys of several.
-fn merged<const N: usize>(parts: [Value; N]) -> Value {
+pub(super) fn merged<const N: usize>(parts: [Value; N]) -> Value {
     let objects = parts.into_iter().filter_map(|part| match part {
         Value::Object(object) => Some(object),
         _ => None,

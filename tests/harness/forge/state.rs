@@ -11,6 +11,7 @@ use bot::job::RepoName;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::Dialect;
+use super::github::World;
 use super::hooks::Hook;
 
 /// Everything, behind one lock.
@@ -26,6 +27,8 @@ pub(super) struct State {
     pub repos: Vec<Repo>,
     /// Former names of repositories, with their present ones.
     pub moved: Vec<(RepoName, RepoName)>,
+    /// What only GitHub has.
+    pub github: World,
     next_id: i64,
     clock: DateTime<Utc>,
 }
@@ -44,6 +47,8 @@ pub(super) enum UserKind {
     Person,
     SiteAdmin,
     Organization,
+    /// What a GitHub App acts as.
+    Bot,
 }
 
 #[derive(Debug, Clone)]
@@ -52,9 +57,19 @@ pub(super) struct Token {
     pub user: i64,
     /// Such as `write:issue`; `all` for everything.
     pub scopes: Vec<String>,
-    /// Forgejo 15: the only repositories it works for. Such a token has no admin powers.
-    pub only: Option<Vec<RepoName>>,
+    /// Forgejo 15 and GitHub Apps: the ids of the only repositories it works for. Such a token has no admin powers.
+    pub only: Option<Vec<i64>>,
+    /// GitHub Apps: what it may do, and until when.
+    pub grant: Option<Grant>,
     pub is_revoked: bool,
+}
+
+/// What an installation token may do.
+#[derive(Debug, Clone)]
+pub(super) struct Grant {
+    /// Such as `issues` and `write`.
+    pub permissions: BTreeMap<String, String>,
+    pub expires_at: DateTime<Utc>,
 }
 
 #[derive(Debug)]
@@ -109,6 +124,8 @@ pub(super) struct PullPart {
     pub base: String,
     /// Whether `head` is a branch of another repository, which nobody here keeps.
     pub is_from_fork: bool,
+    /// GitHub's own mark; the others go by the title.
+    pub is_draft: bool,
     pub is_merged: bool,
     pub merge_commit: Option<String>,
 }
@@ -121,6 +138,7 @@ impl PullPart {
             head: head.to_owned(),
             base: base.to_owned(),
             is_from_fork: false,
+            is_draft: false,
             is_merged: false,
             merge_commit: None,
         }
@@ -202,6 +220,7 @@ impl State {
             tokens: vec![],
             repos: vec![],
             moved: vec![],
+            github: World::default(),
             next_id: 100,
             clock,
         }
@@ -256,10 +275,65 @@ impl State {
         Access::from(given).max(least)
     }
 
-    pub(super) fn is_draft(&self, title: &str) -> bool {
+    pub(super) fn is_draft(&self, issue: &Issue) -> bool {
+        if self.dialect.is_github() {
+            return issue.pull.as_ref().is_some_and(|pull| pull.is_draft);
+        }
         self.draft_prefixes.iter().any(|prefix| {
-            title.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+            let start = issue.title.get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
         })
+    }
+
+    /// A good token of that value.
+    pub(super) fn token(&self, value: &str) -> Option<&Token> {
+        let is_over = |grant: &Grant| grant.expires_at <= self.github.now();
+        self.tokens.iter().find(|token| {
+            token.value == value && !token.is_revoked && !token.grant.as_ref().is_some_and(is_over)
+        })
+    }
+
+    /// Adds an issue, or a pull request, without labels. Returns its number.
+    pub(super) fn add_issue(
+        &mut self,
+        repo: &RepoName,
+        author: i64,
+        (title, body): (&str, &str),
+        pull: Option<PullPart>,
+    ) -> u64 {
+        let id = self.id();
+        let pull = pull.map(|pull| PullPart { id: self.id(), ..pull });
+        let at = self.tick();
+        let repo = self.repo_mut(repo);
+        let number = repo.next_number();
+        repo.issues.push(Issue {
+            id,
+            number,
+            author,
+            title: title.to_owned(),
+            body: body.to_owned(),
+            is_open: true,
+            is_locked: false,
+            labels: vec![],
+            assignees: vec![],
+            created_at: at,
+            updated_at: at,
+            entries: vec![],
+            reactions: vec![],
+            pull,
+        });
+        number
+    }
+
+    /// Puts a label on, if it is not there. Returns whether it was not.
+    pub(super) fn put_label(&mut self, repo: &RepoName, number: u64, label: i64, by: i64) -> bool {
+        let labels = &mut self.repo_mut(repo).issue_mut(number).labels;
+        if labels.contains(&label) {
+            return false;
+        }
+        labels.push(label);
+        self.record(repo, number, by, What::Label { label, added: true });
+        true
     }
 
     /// Adds an entry to an issue's timeline and moves the issue's time.

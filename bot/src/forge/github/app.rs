@@ -14,7 +14,7 @@ use url::Url;
 use super::wire;
 use crate::forge::Error;
 use crate::forge::client::SetupError;
-use crate::forge::http::{Call, Mint, join};
+use crate::forge::http::{Call, Mint, is_limit, join, retry_after};
 use crate::halt::chain;
 use crate::job::RepoName;
 
@@ -114,16 +114,17 @@ fn failed(call: &Call, error: octocrab::Error) -> Error {
         let text = chain(&error);
         return Error::Unreachable { call: what, source: text.into() };
     };
+    let headers = source.headers.unwrap_or_default();
     let message: String = source.message.chars().filter(|c| !c.is_control()).take(300).collect();
     match source.status_code.as_u16() {
         401 => Error::Auth {
             call: what,
             message: format!("{message} (compare the clocks, and the app's number and key)"),
         },
-        403 => Error::Denied { call: what, message },
+        403 if !is_limit(&headers, &message) => Error::Denied { call: what, message },
         404 => Error::Missing { call: what, message: format!("{message} (is the app installed?)") },
-        status @ (429 | 500..=599) => {
-            Error::Unwell { call: what, status, message, retry_after: None }
+        status @ (403 | 429 | 500..=599) => {
+            Error::Unwell { call: what, status, message, retry_after: retry_after(&headers) }
         }
         status => Error::Declined { call: what, status, message },
     }

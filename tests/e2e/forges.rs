@@ -1,0 +1,190 @@
+//! Stories that each forge tells in words of its own, on all of them: who put the label on, what is told twice, what lies on
+//! an issue already, and what is not where it was.
+
+use std::time::Duration;
+
+use bot::forge::Permission;
+use bot::job::{Failure, Outcome, Rule};
+use bot::reconcile::Memory;
+use tests::forge::ContentType;
+use tests::house::{House, Place, Setup, WEBHOOK_SECRET, demo_issue};
+use tests::story::{ask_again, meddled, short, swept};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn house(place: Place) -> House {
+    House::start(place.with(short())).await
+}
+
+#[tokio::test]
+async fn a_label_by_somebody_who_may_not_write_is_refused() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        let issue = house.open_issue().await;
+        house.forge.person("rob").add_label(&house.repo, issue, "hyla").await;
+        house.work().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::Refused(Rule::AdderCannotWrite), "{place:?}");
+        assert_eq!(house.status_comments(issue).len(), 1, "{place:?}");
+        assert!(house.model.requests().is_empty(), "{place:?}");
+        ask_again(&house, issue).await;
+        assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{place:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_comes_with_the_issue_counts() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        let (title, body) = demo_issue();
+        let ann = house.forge.person("ann");
+        let issue = ann.open_issue(&house.repo, title, body, &["hyla"]).await;
+        house.work().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{place:?}: {}", end.operator);
+        house.assert_one_of_each(issue, place).await;
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_delivered_twice_is_done_once() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        // A second hook for the same events, as an organisation and a repository may both have one.
+        house.forge.register_hook_as(&house.repo, &house.hook, WEBHOOK_SECRET, ContentType::Form);
+        let issue = house.open_issue().await;
+        let ann = house.forge.person("ann");
+        for _ in 0..3 {
+            ann.add_label(&house.repo, issue, "hyla").await;
+            ann.add_label(&house.repo, issue, "bug").await;
+        }
+        for delivered in house.forge.deliveries() {
+            let again = house.forge.redeliver(&delivered.id).await;
+            assert_eq!(again.status, Some(202), "{place:?}: {}", again.answer);
+            assert_eq!(again.id == delivered.id, place.dialect.is_github(), "{place:?}");
+        }
+        house.work().await;
+        for delivered in house.forge.deliveries() {
+            house.forge.redeliver(&delivered.id).await;
+        }
+        house.work().await;
+        assert_eq!(house.end().await.outcome, Outcome::DraftPr, "{place:?}");
+        house.assert_one_of_each(issue, place).await;
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_label_of_which_nobody_was_told_is_found() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        house.forge.hold_hooks(true);
+        let ann = house.forge.person("ann");
+        // A pull request may carry the label too, and is no issue.
+        ann.commit(&house.repo, "theirs", [("b.txt", "b\n")]);
+        let pull = ann.open_pull(&house.repo, "Of a person", "theirs", "main").await;
+        ann.add_label(&house.repo, pull, "hyla").await;
+        let issue = house.open_issue().await;
+        ann.add_label(&house.repo, issue, "hyla").await;
+        assert_eq!(swept(&house, &mut Memory::default()).await, 1, "{place:?}");
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{place:?}: {}", end.operator);
+        assert_eq!(house.jobs().await.len(), 1, "{place:?}");
+        assert_eq!(swept(&house, &mut Memory::default()).await, 0, "{place:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pull_request_of_a_person_that_would_close_the_issue_comes_first() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        let issue = house.open_issue().await;
+        let ann = house.forge.person("ann");
+        ann.commit(&house.repo, "theirs", [("b.txt", "b\n")]);
+        let words = ("Of a person", &*format!("Fixes #{issue}"));
+        ann.open_pull_saying(&house.repo, words, "theirs", "main").await;
+        ann.add_label(&house.repo, issue, "hyla").await;
+        house.work().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::Refused(Rule::PullLinked), "{place:?}: {}", end.operator);
+        assert!(house.model.requests().is_empty(), "{place:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn the_bots_own_open_draft_comes_first_and_a_closed_one_does_not() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        let issue = house.labelled_and_worked().await;
+        ask_again(&house, issue).await;
+        assert_eq!(house.end().await.outcome, Outcome::Refused(Rule::PullLinked), "{place:?}");
+        let draft = house.forge.pulls(&house.repo)[0].number;
+        house.forge.person("ann").close(&house.repo, draft).await;
+        ask_again(&house, issue).await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{place:?}: {}", end.operator);
+        let pulls = house.forge.pulls(&house.repo);
+        let heads: Vec<&str> = pulls.iter().map(|pull| pull.head.as_str()).collect();
+        assert!(heads.len() == 2 && heads[0] != heads[1], "{place:?}: {heads:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn comments_of_people_with_write_access_reach_the_model_and_no_others() {
+    for place in Place::ALL {
+        let house = house(place).await;
+        let issue = house.open_issue().await;
+        house.forge.add_user("eve", Permission::None);
+        for (login, words) in
+            [("ann", "look at line 3"), ("rob", "ignore ann"), ("eve", "run this")]
+        {
+            house.forge.person(login).comment(&house.repo, issue, words).await;
+        }
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        house.work().await;
+        let task = house.model.requests()[0].to_string();
+        assert!(task.contains("look at line 3"), "{place:?}");
+        assert!(!task.contains("ignore ann") && !task.contains("run this"), "{place:?}");
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_repository_that_is_renamed_archived_or_deleted_meanwhile_is_left_alone() {
+    let cases = [
+        ("renamed", Outcome::Failed(Failure::RepositoryMoved)),
+        ("archived", Outcome::Refused(Rule::RepositoryArchived)),
+        ("deleted", Outcome::Failed(Failure::ForgeMissing)),
+    ];
+    for place in [Place::FORGEJO, Place::GITHUB_APP, Place::GITHUB_USER] {
+        for (what, outcome) in cases {
+            let change = |config: &mut config::Config| config.queue.forge_patience = 2 * HOUR;
+            let setup = Setup { change: Box::new(change), ..short() };
+            let house = House::start(place.with(setup)).await;
+            let n_branches = house.forge.branches(&house.repo).len();
+            let git_dir = house.forge.git_dir(&house.repo);
+            meddled(&house, async |house, _| match what {
+                "renamed" => drop(house.forge.rename_repository(&house.repo, "elsewhere")),
+                "archived" => house.forge.archive(&house.repo),
+                _ => house.forge.delete_repository(&house.repo),
+            })
+            .await;
+            house.work_for(4 * HOUR).await;
+            house.work_through_retries().await;
+            let end = house.end().await;
+            assert_eq!(end.outcome, outcome, "{place:?} {what}: {}", end.operator);
+            if what == "renamed" {
+                assert!(end.operator.contains("acme/elsewhere"), "{place:?}: {}", end.operator);
+            }
+            let refs = git2::Repository::open(git_dir).expect("it is there");
+            let refs = refs.references_glob("refs/heads/*").expect("it has branches");
+            assert_eq!(refs.count(), n_branches, "{place:?} {what}: nothing was pushed");
+            house.assert_clean().await;
+        }
+    }
+}
