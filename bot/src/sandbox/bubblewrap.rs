@@ -15,10 +15,11 @@ use super::capture::Capture;
 use super::cgroup::{self, Controller, Group, Groups};
 use super::child::{FIRST_FILE, Limits, Orders};
 use super::doctor::Anyway;
-use super::lifecycle::{Dying, Running};
+use super::ending::Dying;
+use super::lifecycle::Running;
 use super::spawner::{Spawner, Start};
 use super::streams::{memory, read, read_after_ready};
-use super::watch::{drained, start};
+use super::watch::{drained, start, still_alive};
 use super::{
     Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
     seccomp, shown, trusted, watch,
@@ -244,17 +245,10 @@ impl Bubblewrap {
         let capture = || Capture::new(command.head_bytes, command.tail_bytes);
         let stdout = tokio::spawn(read(stdout, capture()));
         let stderr = tokio::spawn(read_after_ready(stderr, begin, capture()));
-        let ended = tokio::select! {
-            gone = running.gone() => gone.map(|()| None),
-            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
-            full = watch::disk(workspace, &self.options.config) => full.map(|()| Some(End::DiskFull)),
-            () = watch::out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
-        };
+        let ended =
+            watch::over(&mut running, workspace, command, &self.options.config, killed).await;
         let elapsed = begun.elapsed();
-        let gone = running
-            .end()
-            .await
-            .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
+        let gone = running.end().await.map_err(still_alive)?;
         let ended = ended.map_err(start("it cannot be watched"))?;
         let [stdout, stderr] =
             [drained(stdout, &self.dying).await?, drained(stderr, &self.dying).await?];
@@ -307,10 +301,7 @@ impl Sandbox for Bubblewrap {
     }
 
     async fn quiet(&self) -> Result<(), SetupError> {
-        if self.dying.none_left().await {
-            return Ok(());
-        }
-        Err(SetupError::Unsure)
+        self.dying.quiet().await
     }
 
     fn is_sure(&self) -> bool {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub(super) use limits::{
-    BREEDER, FEW_BYTES, FEW_PROCESSES, GREEDY, by_service, refusal, size, unmet,
+    BREEDER, FEW_BYTES, FEW_PROCESSES, GREEDY, by_service, refusal, size, sized, unmet,
 };
 
 use super::bubblewrap::Bubblewrap;

@@ -11,6 +11,7 @@ mod cgroup;
 pub mod child;
 pub mod confine;
 mod doctor;
+mod ending;
 pub mod forward;
 pub mod guard;
 mod guarded;

@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 
 use super::cgroup::Group;
 use super::child;
-use super::lifecycle::{Counted, Dying, Running};
+use super::ending::{Counted, Dying};
+use super::lifecycle::{Running, take_over};
 
 /// What to start.
 pub(super) struct Start {
@@ -90,5 +91,5 @@ fn spawn(start: Start, dying: Dying) -> io::Result<Running> {
         .stderr(Stdio::from(stderr))
         .fd_mappings(start.files.into_iter().enumerate().map(mapping).collect())
         .map_err(io::Error::other)?;
-    Running::new(command.spawn()?, start.status, start.group, dying)
+    take_over(command.spawn()?, start.status, start.group, dying)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::cgroup::Counter;
-use super::lifecycle::Dying;
+use super::ending::{Dying, Living, Mortal};
 use super::{Command, End, Finished, SetupError, Stream, usage};
 use crate::workspace::{Workspace, let_owner_in};
 
@@ -18,6 +18,22 @@ const LOOK: Duration = Duration::from_millis(500);
 const QUICK_LOOK: Duration = Duration::from_millis(100);
 /// How long the streams may take to end once every process is dead.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// Waits until a command is gone by itself, and then is none, or until it must be ended, and then is why.
+pub(super) async fn over<M: Mortal>(
+    running: &mut Living<M>,
+    workspace: &Workspace,
+    command: &Command,
+    settings: &config::Sandbox,
+    killed: Option<Counter>,
+) -> io::Result<Option<End>> {
+    tokio::select! {
+        gone = running.gone() => gone.map(|()| None),
+        () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
+        full = disk(workspace, settings) => full.map(|()| Some(End::DiskFull)),
+        () = out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
+    }
+}
 
 /// Ready when the workspace has grown too large, or when little is left of its file system.
 pub(super) async fn disk(workspace: &Workspace, settings: &config::Sandbox) -> io::Result<()> {
@@ -60,7 +76,7 @@ async fn overfull(workspace: &Workspace, settings: &config::Sandbox) -> io::Resu
 
 /// Ready when a process of a command was killed because the command's memory was used up. The kernel may kill one and leave
 /// the others; half a command is of no use.
-pub(super) async fn out_of_memory(killed: Option<Counter>) {
+async fn out_of_memory(killed: Option<Counter>) {
     let Some(killed) = killed else { return std::future::pending().await };
     while !killed.has_grown() {
         tokio::time::sleep(QUICK_LOOK).await;
@@ -106,6 +122,11 @@ pub(super) fn refused(command: &Command) -> Option<Finished> {
         stderr: Stream { head, ..Stream::default() },
         elapsed: Duration::ZERO,
     })
+}
+
+/// The error that the death of a command could not be proven.
+pub(super) fn still_alive(error: io::Error) -> SetupError {
+    SetupError::StillAlive { reason: error.to_string() }
 }
 
 /// The error that something of a command's start failed.

@@ -278,6 +278,17 @@ fn cpus(groups: &Groups, settings: &config::Sandbox, lack: Verdict) -> Check {
 }
 
 fn temporary(said: &Said, settings: &config::Sandbox, groups: &Groups) -> Check {
+    let mut check = sized(said, settings);
+    let files = match groups.enforces(Controller::Memory) {
+        Ok(_) => "the memory of many small files by the memory limit",
+        Err(_) => "NOT ENFORCED: the number of files",
+    };
+    check.detail = format!("{}; {files}", check.detail);
+    check
+}
+
+/// Whether what is for temporary files has its sizes.
+pub(in crate::sandbox) fn sized(said: &Said, settings: &config::Sandbox) -> Check {
     let sizes = [
         ("tmp_bytes", settings.tmp_bytes),
         ("home_bytes", settings.home_bytes),
@@ -287,14 +298,9 @@ fn temporary(said: &Said, settings: &config::Sandbox, groups: &Groups) -> Check 
     let is_sized = sizes.iter().all(|(name, bytes)| {
         said.number(name).is_some_and(|seen| seen <= (*bytes).max(4096) + 4096)
     });
-    let shown = said.shown(&["tmp_bytes", "home_bytes", "shm_bytes"]);
-    let files = match groups.enforces(Controller::Memory) {
-        Ok(_) => "the memory of many small files by the memory limit",
-        Err(_) => "NOT ENFORCED: the number of files",
-    };
     let verdict = if is_sized { Verdict::Holds } else { Verdict::Fails };
-    let detail = format!("enforced by sized tmpfs: {shown}; {files}");
-    Check { name: "temporary-limit", verdict, detail }
+    let shown = said.shown(&sizes.map(|(name, _)| name));
+    Check { name: "temporary-limit", verdict, detail: format!("enforced by sized tmpfs: {shown}") }
 }
 
 /// Bytes, for people.

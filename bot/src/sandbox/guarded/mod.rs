@@ -22,9 +22,9 @@ use super::cgroup::{self, Group, Groups};
 use super::child::Limits;
 use super::confine::{Orders, Walls};
 use super::doctor::Anyway;
-use super::lifecycle::Dying;
+use super::ending::Dying;
 use super::streams::{memory, read};
-use super::watch::{self, drained, start};
+use super::watch::{self, drained, start, still_alive};
 use super::{
     Command, Confinement, End, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
     landlock, seccomp, shown,
@@ -133,17 +133,11 @@ impl Guarded {
             ..settings.clone()
         };
         let ended = tokio::select! {
-            gone = running.gone() => gone.map(|()| None),
-            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
-            full = watch::disk(workspace, settings) => full.map(|()| Some(End::DiskFull)),
+            ended = watch::over(&mut running, workspace, command, settings, killed) => ended,
             full = watch::disk(scratch.folder(), &temporary) => full.map(|()| Some(End::DiskFull)),
-            () = watch::out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
         };
         let elapsed = begun.elapsed();
-        let gone = running
-            .end()
-            .await
-            .map_err(|error| SetupError::StillAlive { reason: error.to_string() })?;
+        let gone = running.end().await.map_err(still_alive)?;
         let ended = ended.map_err(start("it cannot be watched"))?;
         let [stdout, stderr] =
             [drained(stdout, &self.dying).await?, drained(stderr, &self.dying).await?];
@@ -176,7 +170,7 @@ impl Guarded {
             streams: [to_stdout.into(), to_stderr.into()],
             group,
         };
-        let running = Running::start(begin, self.dying.clone()).await?;
+        let running = running::begin(begin, self.dying.clone()).await?;
         Ok((running, [stdout, stderr]))
     }
 
@@ -252,9 +246,7 @@ impl Anyway for Guarded {
         }
         let _turn = self.turn.lock().await;
         // A command whose future was dropped may be about to die; what ends it would end this one too.
-        if !self.dying.none_left().await {
-            return Err(SetupError::Unsure);
-        }
+        self.dying.quiet().await?;
         watch::let_in(workspace)?;
         self.has_user_to_itself().await?;
         let scratch = Scratch::make(workspace, command, &self.dying)
@@ -296,7 +288,7 @@ impl Sandbox for Guarded {
     }
 
     async fn quiet(&self) -> Result<(), SetupError> {
-        if self.dying.none_left().await { Ok(()) } else { Err(SetupError::Unsure) }
+        self.dying.quiet().await
     }
 
     fn is_sure(&self) -> bool {

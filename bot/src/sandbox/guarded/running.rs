@@ -1,22 +1,17 @@
-//! From a started guard to the proof that all processes of its command are dead. Whoever drops a running command leaves this
-//! work to a thread; a death that cannot be proven is remembered for good.
+//! From a started guard to the proof that all processes of its command are dead.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use command_fds::{CommandFdExt, FdMapping};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::sandbox::cgroup::Group;
 use crate::sandbox::child::FIRST_FILE;
+use crate::sandbox::ending::{DEATH, Dying, Living, Mortal, handle, is_readable};
 use crate::sandbox::guard::{self, Told};
-use crate::sandbox::lifecycle::{Dying, is_readable};
-
-/// How long a guard may take to kill and outlive everything.
-const DEATH: Duration = Duration::from_secs(10);
 
 /// What to start.
 pub(super) struct Start {
@@ -30,13 +25,11 @@ pub(super) struct Start {
     pub(super) group: Group,
 }
 
-/// A started guard. Dropped, its command is ended.
-pub(super) struct Running {
-    parts: Option<Parts>,
-    dying: Dying,
-}
+/// A started guard with its command.
+pub(super) type Running = Living<Parts>;
 
-struct Parts {
+/// What it takes to end one.
+pub(super) struct Parts {
     child: Child,
     process: OwnedFd,
     /// Closed, it tells the guard that it is over.
@@ -55,58 +48,16 @@ pub(super) struct Gone {
     pub(super) is_out_of_memory: bool,
 }
 
-impl Running {
-    /// Starts a guard with its command. If nobody waits for it any more, what was started is ended.
-    pub(super) async fn start(start: Start, dying: Dying) -> io::Result<Self> {
-        // Until there is something that can be dropped, this count is all that quiet waits for.
-        let (starting, handle) = (dying.count(), dying);
-        let work = move || {
-            let running = spawn(start, handle);
-            drop(starting);
-            running
-        };
-        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-    }
-
-    /// Waits until the guard is gone by itself. Dropping the future changes nothing.
-    pub(super) async fn gone(&mut self) -> io::Result<()> {
-        let parts = self.parts.as_ref().expect("only `end` takes the parts");
-        let process = parts.process.try_clone()?;
-        // A thread of the pool waits along; it is free again when the process is dead, which every path leads to.
-        let waited = tokio::task::spawn_blocking(move || {
-            while !is_readable(&process, DEATH)? {}
-            Ok(())
-        });
-        waited.await.map_err(io::Error::other)?
-    }
-
-    /// Ends whatever still lives and returns once it is proven dead.
-    pub(super) async fn end(mut self) -> io::Result<Gone> {
-        let parts = self.parts.take().expect("`end` is called once");
-        let (counted, dying) = (self.dying.count(), self.dying.clone());
-        let work = move || {
-            let ended = end(parts).inspect_err(|error| dying.note_unproven(error));
-            drop(counted);
-            ended
-        };
-        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let Some(parts) = self.parts.take() else { return };
-        let (counted, dying) = (self.dying.count(), self.dying.clone());
-        let work = move || {
-            if let Err(error) = end(parts) {
-                dying.note_unproven(&error);
-            }
-            drop(counted);
-        };
-        if let Err(error) = std::thread::Builder::new().name("sandbox-end".into()).spawn(work) {
-            self.dying.note_unproven(&error);
-        }
-    }
+/// Starts a guard with its command. If nobody waits for it any more, what was started is ended.
+pub(super) async fn begin(start: Start, dying: Dying) -> io::Result<Running> {
+    // Until there is something that can be dropped, this count is all that quiet waits for.
+    let (starting, handle) = (dying.count(), dying);
+    let work = move || {
+        let running = spawn(start, handle);
+        drop(starting);
+        running
+    };
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 fn spawn(start: Start, dying: Dying) -> io::Result<Running> {
@@ -128,37 +79,40 @@ fn spawn(start: Start, dying: Dying) -> io::Result<Running> {
     let child = command.spawn()?;
     // Whoever reads them waits for the last one who could write.
     drop(command);
-    let opened = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("the guard has no number"))
-        .and_then(|pid| Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?));
     // On an error the control pipe closes here, and the guard ends by itself what it has begun.
-    let process = opened.inspect_err(|error| dying.note_unproven(error))?;
+    let process = handle(&child).inspect_err(|error| dying.note_unproven(error))?;
     let parts = Parts { child, process, control, status, group: start.group };
-    Ok(Running { parts: Some(parts), dying })
+    Ok(Living::new(parts, dying))
 }
 
-fn end(parts: Parts) -> io::Result<Gone> {
-    let Parts { mut child, process, control, status, group } = parts;
-    group.kill()?;
-    drop(control);
-    if !is_readable(&process, DEATH)? {
-        return Err(io::Error::other("not all of its processes have ended"));
+impl Mortal for Parts {
+    type Gone = Gone;
+
+    fn process(&self) -> &OwnedFd {
+        &self.process
     }
-    let own = child.wait()?;
-    let told = told(status)?;
-    if !told.are_all_dead {
-        let why = told.failed.unwrap_or_else(|| format!("its guard was ended ({own})"));
-        return Err(io::Error::other(why));
+
+    fn end(self) -> io::Result<Gone> {
+        let Parts { mut child, process, control, status, group } = self;
+        group.kill()?;
+        drop(control);
+        if !is_readable(&process, DEATH)? {
+            return Err(io::Error::other("not all of its processes have ended"));
+        }
+        let own = child.wait()?;
+        let told = told(status)?;
+        if !told.are_all_dead {
+            let why = told.failed.unwrap_or_else(|| format!("its guard was ended ({own})"));
+            return Err(io::Error::other(why));
+        }
+        group.kill()?;
+        if !group.is_empty(DEATH)? {
+            return Err(io::Error::other("its control group is not empty"));
+        }
+        let is_out_of_memory = group.killed().is_some_and(|killed| killed.has_grown());
+        group.done();
+        Ok(Gone { failed: told.failed, code: told.code, is_out_of_memory })
     }
-    group.kill()?;
-    if !group.is_empty(DEATH)? {
-        return Err(io::Error::other("its control group is not empty"));
-    }
-    let is_out_of_memory = group.killed().is_some_and(|killed| killed.has_grown());
-    group.done();
-    Ok(Gone { failed: told.failed, code: told.code, is_out_of_memory })
 }
 
 /// All that was told, by the guard and by the step before the command.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::Command;
 use crate::sandbox::arguments::ARGUMENT_BYTES;
-use crate::sandbox::lifecycle::Dying;
+use crate::sandbox::ending::Dying;
 use crate::workspace::{Error, Owner, Workspace, scratch_beside};
 
 /// The folder around both.

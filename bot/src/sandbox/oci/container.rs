@@ -18,23 +18,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::Sender;
 
 use super::super::cgroup::Counter;
-use super::super::lifecycle::{Dying, is_readable, kill};
-use super::engine::{Engine, Kind, handle};
+use super::super::ending::{DEATH, Dying, Living, Mortal, handle, is_readable, kill};
+use super::engine::{Engine, Kind};
 use super::gone;
 
-/// How long the kernel may take to end every process of a namespace, and the engine to notice.
-const DEATH: Duration = Duration::from_secs(10);
 /// How long a container that was given up while it started may take until it sees that its input has ended, and the engine
 /// to forget it: it writes to disk for each, which takes as long as the disk is busy.
 const STARTING: Duration = Duration::from_secs(60);
 
-/// A started container. Dropped, it is ended.
-pub(super) struct Container {
-    parts: Option<Parts>,
-    dying: Dying,
-}
+/// A started container.
+pub(super) type Container = Living<Parts>;
 
-struct Parts {
+/// What it takes to end one.
+pub(super) struct Parts {
     engine: Arc<Engine>,
     name: String,
     client: Child,
@@ -55,7 +51,7 @@ pub(super) struct Gone {
     pub(super) status: ExitStatus,
 }
 
-impl Container {
+impl Living<Parts> {
     /// Starts one. Returns it with the reading ends of its two streams.
     pub(super) fn start(
         engine: &Arc<Engine>,
@@ -83,21 +79,7 @@ impl Container {
             input: Some(input_of_ours),
             inner: None,
         };
-        Ok((Self { parts: Some(parts), dying: dying.clone() }, [stdout, stderr]))
-    }
-
-    fn parts(&mut self) -> &mut Parts {
-        self.parts.as_mut().expect("only `end` takes the parts")
-    }
-
-    /// Waits until the engine's client is gone by itself. Dropping the future changes nothing.
-    pub(super) async fn gone(&mut self) -> io::Result<()> {
-        let outer = self.parts().outer.try_clone()?;
-        let waited = tokio::task::spawn_blocking(move || {
-            while !is_readable(&outer, DEATH)? {}
-            Ok(())
-        });
-        waited.await.map_err(io::Error::other)?
+        Ok((Self::new(parts, dying.clone()), [stdout, stderr]))
     }
 
     /// Opens the first process, which waits for its orders. Returns what counts processes killed for memory beside it.
@@ -119,67 +101,47 @@ impl Container {
         let Some(input) = &mut self.parts().input else { return Ok(()) };
         input.write_all(orders).await
     }
-
-    /// Ends whatever still lives and returns once it is proven dead.
-    pub(super) async fn end(mut self) -> io::Result<Gone> {
-        let parts = self.parts.take().expect("`end` is called once");
-        let (counted, dying) = (self.dying.count(), self.dying.clone());
-        let work = move || {
-            let ended = end(parts).inspect_err(|error| dying.note_unproven(error));
-            drop(counted);
-            ended
-        };
-        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-    }
 }
 
-impl Drop for Container {
-    fn drop(&mut self) {
-        let Some(parts) = self.parts.take() else { return };
-        let (counted, dying) = (self.dying.count(), self.dying.clone());
-        let work = move || {
-            if let Err(error) = end(parts) {
-                dying.note_unproven(&error);
-            }
-            drop(counted);
-        };
-        if let Err(error) = std::thread::Builder::new().name("sandbox-end".into()).spawn(work) {
-            self.dying.note_unproven(&error);
-        }
-    }
-}
+impl Mortal for Parts {
+    type Gone = Gone;
 
-fn end(mut parts: Parts) -> io::Result<Gone> {
-    drop(parts.input.take());
-    let limit = match &parts.inner {
-        Some(inner) => {
-            match kill(inner) {
-                // A daemon's containers are not ours to signal; it ends them itself.
-                Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {}
-                killed => killed?,
+    fn process(&self) -> &OwnedFd {
+        &self.outer
+    }
+
+    fn end(mut self) -> io::Result<Gone> {
+        drop(self.input.take());
+        let limit = match &self.inner {
+            Some(inner) => {
+                match kill(inner) {
+                    // A daemon's containers are not ours to signal; it ends them itself.
+                    Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {}
+                    killed => killed?,
+                }
+                if self.engine.kind == Kind::Docker {
+                    self.engine.ask(&["kill", &self.name])?;
+                }
+                DEATH
             }
-            if parts.engine.kind == Kind::Docker {
-                parts.engine.ask(&["kill", &parts.name])?;
-            }
-            DEATH
+            None => STARTING,
+        };
+        if !is_readable(&self.outer, limit)? {
+            kill(&self.outer)?;
         }
-        None => STARTING,
-    };
-    if !is_readable(&parts.outer, limit)? {
-        kill(&parts.outer)?;
+        let status = self.client.wait()?;
+        let (exit_code, is_out_of_memory) = match &self.inner {
+            Some(_) => outcome(&self)?,
+            None => (None, false),
+        };
+        remove(&self)?;
+        if let Some(inner) = &self.inner
+            && !is_readable(inner, DEATH)?
+        {
+            return Err(io::Error::other("the container's first process does not end"));
+        }
+        Ok(Gone { exit_code, is_out_of_memory, status })
     }
-    let status = parts.client.wait()?;
-    let (exit_code, is_out_of_memory) = match &parts.inner {
-        Some(_) => outcome(&parts)?,
-        None => (None, false),
-    };
-    remove(&parts)?;
-    if let Some(inner) = &parts.inner
-        && !is_readable(inner, DEATH)?
-    {
-        return Err(io::Error::other("the container's first process does not end"));
-    }
-    Ok(Gone { exit_code, is_out_of_memory, status })
 }
 
 /// What the engine says of the end; nothing where it has no container of this name any more.

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use super::super::cgroup::{self, Limits};
 use super::super::doctor::{
     Anyway, BREEDER, Canaries, Expected, FEW_BYTES, FEW_PROCESSES, GREEDY, PATIENCE, Said,
-    by_service, command, finish, judge, listed, size, sleepers, told,
+    by_service, command, finish, judge, listed, size, sized, sleepers, told,
 };
 use super::super::{Check, Command, End, Extras, Report, Sandbox, Verdict};
 use super::engine::{Engine, Kind, Users};
@@ -94,7 +94,7 @@ pub(super) async fn probe(sandbox: &Oci) -> Report {
     report.checks.push(memory(sandbox, &canaries).await);
     report.checks.push(processes(sandbox, &canaries).await);
     report.checks.push(cpus(sandbox));
-    report.checks.push(temporary(&said, &sandbox.options.config));
+    report.checks.push(sized(&said, &sandbox.options.config));
     by_service(&mut report, &sandbox.options.config);
     finish(&mut report, sandbox, canaries).await;
     report
@@ -188,14 +188,14 @@ fn lack(sandbox: &Oci, limit: &str) -> Verdict {
     }
 }
 
+fn no_group(sandbox: &Oci, what: &str) -> String {
+    format!("NOT ENFORCED: {} has no control group for {what}; {HAND_OVER}", sandbox.name())
+}
+
 async fn memory(sandbox: &Oci, canaries: &Canaries) -> Check {
     let check = |verdict, detail| Check { name: "memory-limit", verdict, detail };
     if !sandbox.engine.limits.memory {
-        let detail = format!(
-            "NOT ENFORCED: {} has no control group for memory; {HAND_OVER}",
-            sandbox.name()
-        );
-        return check(lack(sandbox, "memory_bytes"), detail);
+        return check(lack(sandbox, "memory_bytes"), no_group(sandbox, "memory"));
     }
     let limits = Limits { memory_bytes: FEW_BYTES, ..sandbox.limits() };
     let greedy = command(GREEDY.into(), PATIENCE);
@@ -223,11 +223,7 @@ async fn memory(sandbox: &Oci, canaries: &Canaries) -> Check {
 async fn processes(sandbox: &Oci, canaries: &Canaries) -> Check {
     let check = |verdict, detail| Check { name: "process-limit", verdict, detail };
     if !sandbox.engine.limits.processes {
-        let detail = format!(
-            "NOT ENFORCED: {} has no control group for processes; {HAND_OVER}",
-            sandbox.name()
-        );
-        return check(lack(sandbox, "processes"), detail);
+        return check(lack(sandbox, "processes"), no_group(sandbox, "processes"));
     }
     if sandbox.engine.is_gvisor() {
         let detail = format!(
@@ -272,34 +268,10 @@ fn cpus(sandbox: &Oci) -> Check {
             Verdict::Holds,
             "`sandbox.cpus` is 0, all cores; commands yield to others by their shares".into(),
         ),
-        (false, true) => (
-            lack(sandbox, "cpus"),
-            format!(
-                "NOT ENFORCED: {} has no control group for processors; {HAND_OVER}",
-                sandbox.name()
-            ),
-        ),
+        (false, true) => (lack(sandbox, "cpus"), no_group(sandbox, "processors")),
         (false, false) => (Verdict::Holds, "`sandbox.cpus` is 0, all cores".into()),
     };
     Check { name: "processor-limit", verdict, detail }
-}
-
-fn temporary(said: &Said, settings: &config::Sandbox) -> Check {
-    let sizes = [
-        ("tmp_bytes", settings.tmp_bytes),
-        ("home_bytes", settings.home_bytes),
-        ("shm_bytes", settings.shm_bytes),
-    ];
-    // The kernel rounds up to whole pages.
-    let is_sized = sizes.iter().all(|(name, bytes)| {
-        said.number(name).is_some_and(|seen| seen <= (*bytes).max(4096) + 4096)
-    });
-    let detail = format!(
-        "enforced by sized tmpfs: {}",
-        said.shown(&["tmp_bytes", "home_bytes", "shm_bytes"])
-    );
-    let verdict = if is_sized { Verdict::Holds } else { Verdict::Fails };
-    Check { name: "temporary-limit", verdict, detail }
 }
 
 /// What to do about words of an engine or a runtime, where they are known.

@@ -7,18 +7,15 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 
-use super::super::lifecycle::is_readable;
-use super::super::{SetupError, trusted};
+use super::super::ending::{handle, is_readable};
+use super::super::{SetupError, streams, trusted};
 
 /// How long one question may take. The engine waits for its own locks, and a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -201,6 +198,7 @@ impl Engine {
     /// # Errors
     /// The engine cannot be started, or does not answer in time.
     pub(super) fn ask(&self, words: &[&str]) -> io::Result<Answer> {
+        let memory = || streams::memory(b"").map(File::from);
         let (mut stdout, mut stderr) = (memory()?, memory()?);
         let mut command = self.command();
         command.args(words).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -266,17 +264,6 @@ impl Engine {
 
 pub(super) fn unusable(reason: String, remedy: String) -> SetupError {
     SetupError::Unusable { reason, remedy }
-}
-
-/// Opens a child, to wait for it.
-pub(super) fn handle(child: &Child) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("the child has no number"))?;
-    Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
-}
-
-fn memory() -> io::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create("hyla", MemfdFlags::CLOEXEC)?))
 }
 
 fn environment() -> Vec<(&'static str, OsString)> {

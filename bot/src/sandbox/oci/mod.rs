@@ -28,8 +28,8 @@ use super::bubblewrap::COMMANDS;
 use super::capture::Capture;
 use super::cgroup::{Counter, Limits};
 use super::doctor::Anyway;
-use super::lifecycle::Dying;
-use super::watch::{self, drained, start};
+use super::ending::Dying;
+use super::watch::{self, drained, start, still_alive};
 use super::{
     Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, forward, shown, streams,
     workspace_owner,
@@ -188,12 +188,8 @@ impl Oci {
             return Err(self.not_begun(container, begun.ok(), stderr).await);
         };
         let since = Instant::now();
-        let ended = tokio::select! {
-            gone = container.gone() => gone.map(|()| None),
-            () = tokio::time::sleep(command.timeout) => Ok(Some(End::TimedOut)),
-            full = watch::disk(workspace, &self.options.config) => full.map(|()| Some(End::DiskFull)),
-            () = watch::out_of_memory(killed) => Ok(Some(End::OutOfMemory)),
-        };
+        let ended =
+            watch::over(&mut container, workspace, command, &self.options.config, killed).await;
         let elapsed = since.elapsed();
         let gone = container.end().await.map_err(still_alive)?;
         let ended = ended.map_err(start("it cannot be watched"))?;
@@ -297,19 +293,12 @@ impl Sandbox for Oci {
     }
 
     async fn quiet(&self) -> Result<(), SetupError> {
-        if self.dying.none_left().await {
-            return Ok(());
-        }
-        Err(SetupError::Unsure)
+        self.dying.quiet().await
     }
 
     fn is_sure(&self) -> bool {
         !self.dying.is_unproven()
     }
-}
-
-fn still_alive(error: io::Error) -> SetupError {
-    SetupError::StillAlive { reason: error.to_string() }
 }
 
 /// How a command ended that nobody ended.
