@@ -25,6 +25,7 @@ pub mod job;
 pub mod jobs;
 pub mod leaf;
 pub mod metrics;
+mod missed;
 pub mod model;
 pub mod owner;
 pub mod patch;

@@ -1,5 +1,6 @@
-//! The other way to an ask: from time to time the service reads which open issues carry the label, and queues a look at
-//! each whose ask no job knows. Forges of this kind send a webhook once, and lose it when nobody answers.
+//! The other way to an ask: from time to time the service has missed deliveries repeated, where the forge can, reads which
+//! open issues carry the label, and queues a look at each whose ask no job knows. Forges send a webhook once, and lose it
+//! when nobody answers.
 //!
 //! It decides nothing and writes nothing on the forge; the job looks for itself, as after a webhook. One sweep runs at a
 //! time, and the next begins a period after it has ended, whether the forge is well or not.
@@ -16,6 +17,7 @@ use crate::clock::later;
 use crate::forge::{self, Issue};
 use crate::halt::chain;
 use crate::job::{self, Subject};
+use crate::missed;
 use crate::store::{self, Kept};
 use crate::worker::Stop;
 
@@ -27,6 +29,7 @@ const ANSWERED_TWICE: u32 = 2;
 #[derive(Debug, Default)]
 pub struct Memory {
     answered: BTreeMap<Subject, Answered>,
+    missed: BTreeMap<String, missed::Memory>,
     broken: BTreeSet<String>,
 }
 
@@ -80,6 +83,7 @@ pub async fn once(bot: &Bot, memory: &mut Memory) -> u32 {
             }
         };
         memory.mended(name);
+        ask_again(bot, &place, memory).await;
         for repository in &place.settings.repositories {
             let what = format!("{name}:{repository}");
             match repository_once(bot, &place, repository, memory, &mut seen).await {
@@ -98,6 +102,26 @@ pub async fn once(bot: &Bot, memory: &mut Memory) -> u32 {
     }
     memory.answered = seen;
     n_queued
+}
+
+/// Has the forge repeat what nobody took.
+async fn ask_again(bot: &Bot, place: &Place, memory: &mut Memory) {
+    let Some(app) = place.forge.own_app() else { return };
+    let what = format!("{}, missed deliveries", place.name);
+    let before = memory.missed.entry(place.name.clone()).or_default();
+    match missed::once(bot, (&place.name, app), before).await {
+        Ok(n_asked) => {
+            memory.mended(&what);
+            if n_asked > 0 {
+                tracing::info!(
+                    forge = place.name,
+                    n_asked,
+                    "asked for deliveries that were missed"
+                );
+            }
+        }
+        Err(error) => memory.broke(&what, &error),
+    }
 }
 
 async fn repository_once(
@@ -185,15 +209,15 @@ impl Memory {
     fn broke(&mut self, what: &str, error: &dyn StdError) {
         let error = chain(error);
         if self.broken.insert(what.to_owned()) {
-            tracing::error!(what, error, "cannot look for labelled issues; will try again");
+            tracing::error!(what, error, "cannot look for what no webhook told; will try again");
         } else {
-            tracing::debug!(what, error, "still cannot look for labelled issues");
+            tracing::debug!(what, error, "still cannot look for what no webhook told");
         }
     }
 
     fn mended(&mut self, what: &str) {
         if self.broken.remove(what) {
-            tracing::info!(what, "can look for labelled issues again");
+            tracing::info!(what, "can look for what no webhook told again");
         }
     }
 }

@@ -26,7 +26,8 @@ use self::app::App;
 use crate::forge::client::{Client, SetupError, in_repo, is_commit_id};
 use crate::forge::http::{Bearer, Call, Http, Mint, Profile, Repeat, join};
 use crate::forge::{
-    Comment, Error, Forge, History, Issue, NewDraft, Permission, Pull, Remote, Repository, User,
+    Comment, Error, Forge, History, Issue, NewDraft, OwnApp, Permission, Pull, Remote, Repository,
+    User,
 };
 use crate::job::{CommitId, RepoName};
 
@@ -208,9 +209,7 @@ impl Forge for GitHub {
             Who::App(app) => app,
         };
         let ask = || async {
-            let call = Call::read("read the bot's own app".into(), vec!["app".into()]);
-            let wire::App { slug } = app.get(&call).await?;
-            let login = format!("{slug}[bot]");
+            let login = format!("{}[bot]", app.slug().await?);
             let what = format!("read the user `{login}` of the bot's own app");
             let call = Call::read(what, vec!["users".into(), login]);
             Ok(User::from(self.send::<wire::User>(&call).await?))
@@ -419,5 +418,12 @@ impl Forge for GitHub {
         let what = format!("read the label of {repo}");
         let call = Call::read(what, in_repo(repo, ["labels", label]));
         Ok(self.find::<serde::de::IgnoredAny>(repo, &call).await?.is_some())
+    }
+
+    fn own_app(&self) -> Option<&dyn OwnApp> {
+        match &self.who {
+            Who::User(_) => None,
+            Who::App(app) => Some(app.as_ref()),
+        }
     }
 }

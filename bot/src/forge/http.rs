@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LINK, LOCATION, RETRY_AFTER};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -102,6 +102,7 @@ impl Call {
 /// A 2xx answer.
 pub(super) struct Answer {
     content_type: String,
+    links: String,
     body: Vec<u8>,
 }
 
@@ -116,6 +117,14 @@ impl Answer {
             let (line, column) = (e.line(), e.column());
             call.nonsense(format!("its JSON is not as documented at line {line}, column {column}"))
         })
+    }
+
+    /// Where the next page of a list begins that is not counted, if there is one.
+    pub(super) fn next_cursor(&self) -> Option<String> {
+        let link = self.links.split(',').find(|link| link.contains("rel=\"next\""))?;
+        let address = link.split_once('<')?.1.split_once('>')?.0;
+        let url = Url::parse(address).ok()?;
+        url.query_pairs().find(|(key, _)| key == "cursor").map(|(_, value)| value.into_owned())
     }
 }
 
@@ -279,7 +288,8 @@ impl Http {
         tracing::debug!(call = call.what, status = status.as_u16(), "forge answered");
         let content_type = clean.line(&text(&headers, CONTENT_TYPE));
         if status.is_success() {
-            return Ok(Answer { content_type, body });
+            let links = text(&headers, LINK);
+            return Ok(Answer { content_type, links, body });
         }
         let error = clean.refusal(call, status, &headers, clean.words(&content_type, &body));
         let may_repeat = match (&error, status.as_u16()) {

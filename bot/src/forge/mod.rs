@@ -4,6 +4,7 @@ mod client;
 pub mod gitea;
 mod github;
 mod http;
+mod own_app;
 mod redirect;
 mod shorten;
 
@@ -19,6 +20,7 @@ pub(crate) use redirect::redirect_of;
 use crate::job::{CommitId, RepoName};
 
 pub use client::SetupError;
+pub use own_app::{Delivery, Installation, OwnApp, Webhook};
 
 /// The client for a configured forge, with its secrets read. Nothing is sent yet.
 ///
@@ -92,6 +94,10 @@ pub trait Forge: Send + Sync {
     async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error>;
     /// Whether people can put a label on the repository's issues: it is the repository's own, or its organisation's.
     async fn has_label(&self, repo: &RepoName, label: &str) -> Result<bool, Error>;
+    /// The bot's own app there. None where it speaks as a user.
+    fn own_app(&self) -> Option<&dyn OwnApp> {
+        None
+    }
 }
 
 /// Where and how git reaches a repository. `Debug` prints no secret.

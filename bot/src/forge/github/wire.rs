@@ -1,5 +1,7 @@
 //! The parts of GitHub's JSON that are read, and what they become. Everything else in an answer is ignored.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
@@ -30,10 +32,68 @@ pub(super) struct App {
     pub slug: String,
 }
 
-/// `GET /repos/{owner}/{repo}/installation`.
+/// Of what nothing but the number is needed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Id {
     pub id: i64,
+}
+
+/// `GET /repos/{owner}/{repo}/installation`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Installation {
+    pub id: u64,
+    #[serde(default)]
+    permissions: BTreeMap<String, String>,
+    #[serde(default)]
+    events: BTreeSet<String>,
+    #[serde(default)]
+    suspended_at: Option<DateTime<Utc>>,
+}
+
+impl From<Installation> for forge::Installation {
+    fn from(it: Installation) -> Self {
+        let Installation { permissions, events, suspended_at, .. } = it;
+        Self { permissions, events, is_suspended: suspended_at.is_some() }
+    }
+}
+
+/// `GET /app/hook/config`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Webhook {
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    secret: Option<String>,
+}
+
+impl From<Webhook> for Option<forge::Webhook> {
+    /// The secret itself is never told, only that there is one.
+    fn from(hook: Webhook) -> Self {
+        let url = hook.url.filter(|url| !url.is_empty())?;
+        let has_secret = hook.secret.is_some_and(|secret| !secret.is_empty());
+        Some(forge::Webhook { url, has_secret })
+    }
+}
+
+/// `GET /app/hook/deliveries`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Delivery {
+    id: u64,
+    guid: String,
+    delivered_at: DateTime<Utc>,
+    #[serde(default)]
+    event: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    status_code: u16,
+}
+
+impl From<Delivery> for forge::Delivery {
+    fn from(it: Delivery) -> Self {
+        let Delivery { id, guid, delivered_at: at, event, status, status_code } = it;
+        Self { id, guid, at, event, status, status_code }
+    }
 }
 
 /// `GET /meta`. Only Enterprise Server tells its version.
