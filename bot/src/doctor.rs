@@ -1,6 +1,7 @@
 //! `hyla doctor`: is everything in order that a job will need? Each line says what was looked at, what was seen and, where
 //! it is not in order, what to do. It looks and makes nothing.
 
+mod app;
 mod data;
 mod forge;
 
@@ -127,7 +128,7 @@ pub async fn warn(bot: &Bot) {
                 tracing::warn!(subject, detail, "not in order; `hyla doctor` looks at everything");
             }
         };
-        forge(name, settings, client, &mut tell).await;
+        forge(name, settings, (client, bot.clock.as_ref()), &mut tell).await;
     }
 }
 

@@ -460,7 +460,7 @@ async fn run_doctor(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     for (name, settings) in &config.forges {
         let Some(forge) = forges.get(name) else { continue };
-        let looked = doctor::forge(name, settings, forge.as_ref(), &mut show);
+        let looked = doctor::forge(name, settings, (forge.as_ref(), &System), &mut show);
         doctor::patiently(&format!("the forge at `{}`", settings.url), looked, note).await;
     }
     if json {

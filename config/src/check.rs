@@ -132,6 +132,11 @@ fn forge(name: &str, forge: &Forge) -> Checked {
     };
     need(forge.token.is_some() || forge.app.is_some(), &key("token"), reason)?;
     absolute(forge.ca_file.as_deref(), &key("ca_file"))?;
+    if let Some(proxy) = &forge.proxy {
+        address(proxy, &key("proxy"))?;
+        let reason = "through a proxy git speaks https only; give the forge an https `url`";
+        need(forge.url.scheme() == "https", &key("proxy"), reason)?;
+    }
     positive(forge.timeout, &key("timeout"))
 }
 

@@ -49,6 +49,10 @@ pub struct Forge {
     /// A PEM file with certificate authorities to trust besides the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// A proxy that leads to the forge, for its API and for git, which needs an https address then. Without one the forge is
+    /// reached directly, whatever the environment says.
+    #[serde(default, deserialize_with = "crate::address::optional")]
+    pub proxy: Option<Url>,
     /// How long one request may take.
     #[serde(default = "default_timeout", with = "humantime_serde")]
     pub timeout: Duration,

@@ -173,6 +173,8 @@ fn an_error_names_file_key_and_reason() {
         ("bots = [\"\"]", "`forge.main.bots`", "empty"),
         ("draft_prefix = \" \"", "`forge.main.draft_prefix`", "prefix"),
         ("ca_file = \"ca.pem\"", "`forge.main.ca_file`", "absolute"),
+        ("proxy = \"socks5://p:1080\"", "`forge.main.proxy`", "http://"),
+        ("proxy = \"http://a:b@p:3128\"", "`forge.main.proxy`", "no user"),
         ("colour = 1", "`forge.main", "unknown field"),
     ];
     for (line, key, reason) in cases {
@@ -193,6 +195,7 @@ fn a_forge_that_cannot_be_reached_or_trusted_is_refused() {
         ("acme/app\"", "acme/app\", \"Acme/App\"", "twice"),
         ("acme/app", "acme", "owner/name"),
         ("forge.main", "forge.\"a b\"", "small letters"),
+        ("https://git.example\"", "http://git.example\"\nproxy = \"http://p:3128\"", "https only"),
     ];
     for (from, to, reason) in cases {
         let error = error(&FORGE.replace(from, to));

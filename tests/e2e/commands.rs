@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use bot::forge::Permission;
 use bot::store::Store;
 use nix::sys::signal::Signal;
-use tests::forge::{Dialect, FakeForge, Fault, Matcher};
-use tests::house::{WEBHOOK_SECRET, configuration, demo_folder, demo_recording, hyla_binary, way};
+use tests::forge::{Fault, Matcher};
+use tests::house::{WEBHOOK_SECRET, demo_folder, demo_recording, hyla_binary};
 use tests::model::{MODEL, ModelServer, PATIENCE, Recording, Turn};
 use tests::outside::{Outside, lives, send, until};
 use tokio::process::Command;
+
+use crate::doctor::complaints;
 
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -405,18 +406,6 @@ async fn run_works_on_one_issue_without_a_label() {
     outside.forge.assert_clean();
 }
 
-/// What the doctor does not like, as `VERDICT SUBJECT DETAIL`, and its exit code.
-async fn complaints(file: &str) -> (Option<i32>, Vec<String>) {
-    let ran = hyla(&["doctor", "--config", file, "--json"]).await;
-    let lines: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
-    let word = |line: &serde_json::Value, key: &str| line[key].as_str().unwrap_or("").to_owned();
-    let lines = lines.as_array().expect("it is a list").iter();
-    let found = lines
-        .filter(|line| line["verdict"] != "holds" && line["subject"] != "sandbox: memory-limit")
-        .map(|line| ["verdict", "subject", "detail"].map(|key| word(line, key)).join(" "));
-    (ran.code, found.collect())
-}
-
 #[tokio::test]
 async fn run_that_is_interrupted_gives_its_job_back_uncounted() {
     let recording = demo_recording().begun_by(Turn::bash("sleep 4721"));
@@ -472,162 +461,6 @@ async fn run_leaves_a_pull_request_alone() {
     assert!(ran.stdout.contains("this is a pull request"), "{}", ran.stdout);
     assert_eq!(outside.forge.pulls(&repo).len(), 1);
     outside.forge.assert_clean();
-}
-
-#[tokio::test]
-async fn doctor_names_what_is_out_of_order() {
-    let outside = Outside::usual().await;
-    let repo = outside.repo.clone();
-    let change = |from: &str, to: &str| {
-        let text = std::fs::read_to_string(&outside.file).expect("it is ours");
-        std::fs::write(&outside.file, text.replace(from, to)).expect("it is ours");
-    };
-
-    let (code, found) = complaints(&outside.file).await;
-    assert!(code == Some(0) && found.len() == 1, "{found:?}");
-    assert!(found[0].starts_with("warns forge main: acme/hours it has no label `hyla`"));
-    outside.forge.add_label(&repo, "hyla");
-    let sound = hyla(&["doctor", "--config", &outside.file]).await;
-    assert_eq!(sound.code, Some(0), "{}{}", sound.stdout, sound.stderr);
-    let next = "start `hyla serve` if it does not run, and put the label on an issue.\n";
-    assert!(sound.stdout.ends_with(next), "{}", sound.stdout);
-    assert!(!outside.data().exists(), "the doctor looks and makes nothing");
-
-    let old = r#"{"version": "1.20.3+gitea-1.20.3"}"#.to_owned();
-    let fault = Fault::Status { status: 200, body: old, headers: vec![] };
-    outside.forge.fault(Matcher::new("GET", "/api/v1/version"), fault, 1);
-    let (code, found) = complaints(&outside.file).await;
-    assert!(code == Some(5) && found.len() == 1, "{found:?}");
-    assert!(found[0].contains("`1.20.3+gitea-1.20.3` is too old"), "{found:?}");
-
-    change("[\"acme/hours\"]", "[]");
-    let (code, found) = complaints(&outside.file).await;
-    assert!(code == Some(5) && found.len() == 1, "{found:?}");
-    assert!(found[0].contains("`forge.main.repositories` is empty"), "{found:?}");
-    change("repositories = []", "repositories = [\"acme/hours\", \"acme/nope\"]");
-    let (code, found) = complaints(&outside.file).await;
-    assert!(code == Some(5) && found.len() == 1, "{found:?}");
-    assert!(found[0].contains("check its name in `forge.main.repositories`"), "{found:?}");
-    change(", \"acme/nope\"", "");
-
-    let url = outside.forge.url().to_string();
-    for (status, body, words) in [
-        (401, "{}", "make a new token for the bot's user and put it into the file"),
-        (403, "{}", "`write:repository`, `write:issue` and `read:user`"),
-        (404, "{}", "check `forge.main.url`"),
-        (200, "<html>", "any proxy or login page"),
-    ] {
-        let headers = match body {
-            "<html>" => vec![("content-type".to_owned(), "text/html".to_owned())],
-            _ => vec![],
-        };
-        let fault = Fault::Status { status, body: body.to_owned(), headers };
-        outside.forge.fault(Matcher::new("GET", "/api/v1/user"), fault, 1);
-        let (code, found) = complaints(&outside.file).await;
-        assert!(code == Some(5) && found.len() == 1, "{found:?}");
-        assert!(found[0].starts_with(&format!("fails forge main `{url}`: ")), "{found:?}");
-        assert!(found[0].contains(words), "{found:?}");
-    }
-    outside.forge.fault(Matcher::new("GET", "/api/v1/user"), Fault::Hang, 1);
-    let slow = hyla(&["doctor", "--config", &outside.file]).await;
-    assert!(slow.stderr.contains(&format!("waiting for the forge at `{url}`")), "{}", slow.stderr);
-    std::fs::write(outside.folder.path().join("token"), "not-a-token-of-the-forge")
-        .expect("it is ours");
-    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
-    assert!(wrong.code == Some(5) && wrong.stdout.contains("FAIL  forge main"), "{}", wrong.stdout);
-    assert!(wrong.stdout.ends_with("then run `hyla doctor` again.\n"), "{}", wrong.stdout);
-    assert!(!wrong.stdout.contains("not-a-token"), "{}", wrong.stdout);
-    change(&url, "http://127.0.0.1:9/");
-    let (_, found) = complaints(&outside.file).await;
-    assert!(found[0].contains("`http://127.0.0.1:9/`") && found[0].contains("start the forge"));
-    change("timeout = \"5s\"", "timeout = \"5s\"\n[sandbox]\nread_only = [\"/nope\"]");
-    let wrong = hyla(&["doctor", "--config", &outside.file]).await;
-    assert!(wrong.stderr.contains("`/nope` does not exist"), "{}", wrong.stderr);
-    outside.forge.assert_clean();
-}
-
-#[tokio::test]
-async fn doctor_sees_that_asks_in_an_organisation_would_be_refused() {
-    let forge = FakeForge::start(Dialect::Gitea127).await;
-    forge.add_organization("acme");
-    let repo = forge.add_repository("acme", "hours", demo_folder().join("repository").as_path());
-    forge.add_user("hyla", Permission::None);
-    forge.set_permission(&repo, "hyla", Permission::Write);
-    forge.add_label(&repo, "hyla");
-    let model = ModelServer::start(Recording::default()).await.expect("it starts");
-    let folder = way();
-    let token = forge.token_for("hyla");
-    let file = folder.path().join("hyla.toml");
-    std::fs::write(&file, configuration(folder.path(), &forge, &model.url(), &token))
-        .expect("it is ours");
-    let (code, found) = complaints(&file.display().to_string()).await;
-    assert!(code == Some(5) && found.len() == 1, "{found:?}");
-    assert!(found[0].contains("make it an administrator of the repository"), "{found:?}");
-    forge.set_permission(&repo, "hyla", Permission::Admin);
-    let (code, found) = complaints(&file.display().to_string()).await;
-    assert!(code == Some(0) && found.is_empty(), "{found:?}");
-    forge.assert_clean();
-}
-
-#[tokio::test]
-async fn a_service_with_a_wrong_token_says_so_when_it_starts() {
-    let outside = Outside::usual().await;
-    std::fs::write(outside.folder.path().join("token"), "not-a-token").expect("it is ours");
-    let log = outside.log();
-    let _service = outside.serve(std::fs::File::create(&log).expect("it is ours"));
-    let seen = || std::fs::read_to_string(&log).unwrap_or_default();
-    until("it warns", || seen().contains("make a new token for the bot's user")).await;
-    until("it listens all the same", || seen().contains("listening")).await;
-}
-
-#[tokio::test]
-async fn files_of_another_user_in_the_data_folder_are_named_with_what_to_do() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root can give files away");
-        return;
-    }
-    let outside = Outside::usual().await;
-    outside.forge.add_label(&"acme/hours".parse().expect("that is a name"), "hyla");
-    let data = outside.data();
-    std::fs::create_dir(&data).expect("it is ours");
-    std::fs::write(data.join("hyla.db"), "").expect("it is ours");
-    std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
-    let (code, found) = complaints(&outside.file).await;
-    let words = format!("run `sudo chown -R root {}`", data.display());
-    assert!(code == Some(5) && found.len() == 1 && found[0].contains(&words), "{found:?}");
-
-    // What a service sees that is not root: it cannot open what root has made.
-    let output = Command::new("setpriv")
-        .args(["--reuid", "64023", "--regid", "64023", "--clear-groups"])
-        .arg(hyla_binary())
-        .args(["run", "main:acme/hours#1", "--config", &outside.file])
-        .output();
-    for path in ["token", "webhook"] {
-        let path = outside.folder.path().join(path);
-        std::os::unix::fs::chown(path, Some(64_023), None).expect("root may");
-    }
-    std::os::unix::fs::chown(&data, Some(64_023), None).expect("root may");
-    std::os::unix::fs::chown(data.join("hyla.db"), Some(0), Some(0)).expect("root may");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(data.join("hyla.db"), mode).expect("it is ours");
-    let output = output.await.expect("it starts");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("hyla.db` belongs to `root`"), "{stderr}");
-    assert!(stderr.contains("run `sudo chown -R 64023"), "{stderr}");
-
-    // Its own folder, which it may not write.
-    std::os::unix::fs::chown(data.join("hyla.db"), Some(64_023), None).expect("root may");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o500);
-    std::fs::set_permissions(&data, mode).expect("it is ours");
-    let output = Command::new("setpriv")
-        .args(["--reuid", "64023", "--regid", "64023", "--clear-groups"])
-        .arg(hyla_binary())
-        .args(["doctor", "--config", &outside.file])
-        .output();
-    let output = output.await.expect("it starts");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let words = format!("its mode is 500; run `chmod u+rwx {}`", data.display());
-    assert!(stdout.contains(&words), "{stdout}");
 }
 
 #[tokio::test]

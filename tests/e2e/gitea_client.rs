@@ -84,6 +84,7 @@ fn options(forge: &FakeForge, dialect: Dialect, token: &str) -> Options {
         token: token.to_owned().into(),
         draft_prefix: "WIP:".into(),
         ca_file: None,
+        proxy: None,
         timeout: Duration::from_secs(20),
     }
 }

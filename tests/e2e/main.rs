@@ -15,6 +15,7 @@ mod clean_up;
 mod commands;
 mod container;
 mod crashes;
+mod doctor;
 mod downloads;
 mod endpoint;
 mod explain;

@@ -260,6 +260,7 @@ async fn client(exchanges: &[Exchange]) -> Gitea {
         token: "a-token".to_owned().into(),
         draft_prefix: "WIP:".into(),
         ca_file: None,
+        proxy: None,
         timeout: std::time::Duration::from_secs(5),
     };
     Gitea::new(options).expect("the client is made")

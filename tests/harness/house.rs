@@ -20,7 +20,8 @@ use tokio::task::JoinHandle;
 use crate::forge::{AppCredentials, Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
 use crate::outside::files_below;
-use crate::tls::TlsFront;
+use crate::proxy::Proxy;
+use crate::tls::{NOWHERE, TlsFront};
 
 /// The secret of every webhook in tests.
 pub const WEBHOOK_SECRET: &str = "a-webhook-secret-of-tests";
@@ -121,6 +122,8 @@ pub struct Setup {
     pub change: Box<dyn FnOnce(&mut config::Config) + Send>,
     /// Whether the bot reaches the forge through a proxy that speaks TLS, with a certificate that only its `ca_file` knows.
     pub is_behind_tls: bool,
+    /// Whether the bot reaches what speaks TLS before the forge through a proxy alone: its host has no address.
+    pub is_behind_proxy: bool,
 }
 
 impl Default for Setup {
@@ -134,6 +137,7 @@ impl Default for Setup {
             internet: None,
             change: Box::new(|_| {}),
             is_behind_tls: false,
+            is_behind_proxy: false,
         }
     }
 }
@@ -185,6 +189,8 @@ pub struct House {
     pub hook: String,
     folder: tempfile::TempDir,
     server: JoinHandle<()>,
+    /// The proxy that leads to the forge, if there is one.
+    pub proxy: Option<Proxy>,
     _front: Option<TlsFront>,
 }
 
@@ -226,6 +232,10 @@ impl House {
             true => Some(tls_before(&forge, &mut config).await),
             false => None,
         };
+        let proxy = match setup.is_behind_proxy {
+            true => Some(proxy_before(&mut config).await),
+            false => None,
+        };
         (setup.change)(&mut config);
         let secrets = config.secrets(&file).expect("the secrets of tests are there");
         let start = DateTime::from_timestamp(1_800_000_000, 0).expect("that is an instant");
@@ -255,7 +265,20 @@ impl House {
         };
         // GitHub pings a fresh hook.
         forge.settle().await;
-        Self { forge, model, bot, clock, repo, login, token, hook, folder, server, _front: front }
+        Self {
+            forge,
+            model,
+            bot,
+            clock,
+            repo,
+            login,
+            token,
+            hook,
+            folder,
+            server,
+            proxy,
+            _front: front,
+        }
     }
 
     /// A second bot on the same data, as a second process on this machine would be.
@@ -466,6 +489,17 @@ fn end_of(row: Option<&Row>) -> End {
         State::Ended { end } => end,
         other => panic!("the job is {other:?}: {:?}", row.last_error),
     }
+}
+
+/// Takes the forge's address away, and has the bot go through a proxy that knows it.
+async fn proxy_before(config: &mut config::Config) -> Proxy {
+    let forge = config.forges.values_mut().next().expect("there is a forge");
+    let at = forge.url.socket_addrs(|| None).expect("it has an address");
+    let at = at.into_iter().find(std::net::SocketAddr::is_ipv4).expect("it is on loopback");
+    let proxy = Proxy::start(at.to_string()).await;
+    forge.url.set_host(Some(NOWHERE)).expect("that is a name");
+    forge.proxy = Some(proxy.url().parse().expect("it is an address"));
+    proxy
 }
 
 /// The configuration of a bot for this forge and model, with its secrets in files beside it.

@@ -10,6 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_native_tls::TlsAcceptor;
 
+/// A host that no name server knows. The certificate is for it too.
+pub const NOWHERE: &str = "forge.invalid";
+
 /// A server that is killed with its value.
 pub struct TlsServer {
     child: Child,
@@ -122,11 +125,12 @@ pub fn is_there() -> bool {
     Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok()
 }
 
-/// A certificate for `localhost` that is its own authority.
+/// A certificate for `localhost`, and for a host that no name leads to, that is its own authority.
 fn make_certificate(folder: &Path) -> bool {
     Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-subj", "/CN=localhost", "-addext"])
+        .arg(format!("subjectAltName=DNS:localhost,DNS:{NOWHERE}"))
         .args(["-keyout", "key.pem", "-out", "ca.pem"])
         .current_dir(folder)
         .stdout(Stdio::null())

@@ -140,7 +140,7 @@ fn fetch_into(mirror: &Repository, wanted: &Wanted<'_>) -> Result<CommitId, Erro
     let mut anonymous =
         mirror.remote_anonymous(remote.url.as_str()).map_err(|e| named(conversation.name(e)))?;
     let mut connected = anonymous
-        .connect_auth(Direction::Fetch, Some(conversation.callbacks()), None)
+        .connect_auth(Direction::Fetch, Some(conversation.callbacks()), Some(conversation.proxy()))
         .map_err(|e| named(conversation.name(e)))?;
     let heads = connected.list().map_err(|e| named(conversation.name(e)))?;
     if !heads.iter().any(|head| head.name() == theirs) {

@@ -1,12 +1,12 @@
 //! Talking to a remote: the token goes to the configured address and nowhere else, once; redirects to other hosts are
 //! refused; a transfer has limits of bytes and of time; and what went wrong has a name.
 //!
-//! No proxy, no credential helper and no configuration of the machine takes part.
+//! No proxy but the configured one, no credential helper and no configuration of the machine takes part.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use git2::{Cred, ErrorClass, ErrorCode, FetchOptions, PushOptions, RemoteCallbacks};
+use git2::{Cred, ErrorClass, ErrorCode, FetchOptions, ProxyOptions, PushOptions, RemoteCallbacks};
 use secrecy::ExposeSecret;
 use url::Url;
 
@@ -188,10 +188,21 @@ impl<'r> Conversation<'r> {
         callbacks
     }
 
+    /// The proxy that leads to the remote, and never one of the machine's.
+    pub(crate) fn proxy(&self) -> ProxyOptions<'_> {
+        let mut options = ProxyOptions::new();
+        if let Some(proxy) = &self.remote.proxy {
+            // libgit2 takes a final slash for the proxy's path.
+            options.url(proxy.as_str().trim_end_matches('/'));
+        }
+        options
+    }
+
     pub(crate) fn fetch_options(&self) -> FetchOptions<'_> {
         let mut options = FetchOptions::new();
         options
             .remote_callbacks(self.callbacks())
+            .proxy_options(self.proxy())
             .download_tags(git2::AutotagOption::None)
             .update_fetchhead(false)
             .follow_redirects(git2::RemoteRedirect::None);
@@ -200,7 +211,10 @@ impl<'r> Conversation<'r> {
 
     pub(crate) fn push_options(&self) -> PushOptions<'_> {
         let mut options = PushOptions::new();
-        options.remote_callbacks(self.callbacks()).follow_redirects(git2::RemoteRedirect::None);
+        options
+            .remote_callbacks(self.callbacks())
+            .proxy_options(self.proxy())
+            .follow_redirects(git2::RemoteRedirect::None);
         options
     }
 

@@ -134,5 +134,6 @@ pub(crate) fn remote(url: &str) -> Remote {
         user: "hyla".into(),
         password: String::from("canary-token").into(),
         ca_file: None,
+        proxy: None,
     }
 }

@@ -2,15 +2,27 @@
 
 use config::ForgeKind;
 
-use super::{Line, Show, line};
-use crate::forge::{Error, Forge};
+use super::{Line, Show, app, line};
+use crate::clock::Clock;
+use crate::forge::{Error, Forge, OwnApp};
 use crate::halt::chain;
 use crate::job::RepoName;
 use crate::sandbox::Verdict;
 
+/// How far the clocks may be apart, in seconds. An app's assertions begin a minute before they are made.
+const APART: i64 = 60;
+
 /// Looks at a forge and its repositories.
-pub async fn forge(name: &str, settings: &config::Forge, forge: &dyn Forge, show: &mut Show<'_>) {
+pub async fn forge(
+    name: &str,
+    settings: &config::Forge,
+    (forge, clock): (&dyn Forge, &dyn Clock),
+    show: &mut Show<'_>,
+) {
     let subject = format!("forge {name}");
+    if let Some(line) = time(name, settings, forge, clock).await {
+        show(line);
+    }
     let login = match forge.whoami().await {
         Ok(user) => user.login,
         Err(error) => {
@@ -26,6 +38,9 @@ pub async fn forge(name: &str, settings: &config::Forge, forge: &dyn Forge, show
         );
         show(line(subject, Verdict::Fails, detail));
     }
+    if let Some(app) = forge.own_app() {
+        show(app::webhook(name, settings, app).await);
+    }
     for repository in &settings.repositories {
         let Ok(repo) = repository.parse() else { continue };
         let place = Place { name, settings, forge, login: &login, repo };
@@ -35,13 +50,39 @@ pub async fn forge(name: &str, settings: &config::Forge, forge: &dyn Forge, show
     }
 }
 
+/// Whether the clocks are too far apart. A forge that does not answer says so where it is asked next.
+async fn time(
+    name: &str,
+    settings: &config::Forge,
+    forge: &dyn Forge,
+    clock: &dyn Clock,
+) -> Option<Line> {
+    let theirs = forge.clock().await.ok()??;
+    let ahead = clock.now().signed_duration_since(theirs).num_seconds();
+    if ahead.abs() <= APART {
+        return None;
+    }
+    let (verdict, then) = match settings.app {
+        Some(_) => (Verdict::Fails, ", and the forge does not believe an app whose clock is wrong"),
+        None => (Verdict::Warns, ""),
+    };
+    let (n, way) = (ahead.abs(), if ahead > 0 { "ahead of" } else { "behind" });
+    let detail = format!(
+        "this machine is {n} seconds {way} the forge{then}; set the clocks of both, best by NTP"
+    );
+    Some(line(format!("forge {name}: clock"), verdict, detail))
+}
+
 async fn version(
     subject: String,
     login: &str,
     settings: &config::Forge,
     forge: &dyn Forge,
 ) -> Line {
-    let who = format!("the token is of user `{login}`");
+    let who = match settings.app {
+        Some(_) => format!("the app is user `{login}`"),
+        None => format!("the token is of user `{login}`"),
+    };
     match forge.version().await {
         Ok(version) => match unsupported(settings.kind, &version) {
             Some(why) => line(subject, Verdict::Fails, format!("{who}; {why}")),
@@ -92,9 +133,12 @@ impl Place<'_> {
             Ok(seen) => seen,
             Err(error) => return vec![self.unread(Verdict::Fails, &error)],
         };
-        let mut lines = Vec::new();
+        let mut lines = match forge.own_app() {
+            Some(app) => self.look_at_app(app).await,
+            None => vec![],
+        };
         let mut fails = |detail: String| lines.push(self.line(Verdict::Fails, detail));
-        if !seen.can_push {
+        if !seen.can_push && forge.own_app().is_none() {
             fails(format!("user `{login}` may not push; give it write access"));
         }
         if !seen.has_pulls {
@@ -130,6 +174,15 @@ impl Place<'_> {
         lines
     }
 
+    async fn look_at_app(&self, app: &dyn OwnApp) -> Vec<Line> {
+        match app::lacking(app, &self.repo).await {
+            Ok(lacking) => {
+                lacking.into_iter().map(|(verdict, detail)| self.line(verdict, detail)).collect()
+            }
+            Err(error) => vec![self.unread(Verdict::Warns, &error)],
+        }
+    }
+
     fn line(&self, verdict: Verdict, detail: String) -> Line {
         line(format!("forge {}: {}", self.name, self.repo), verdict, detail)
     }
@@ -159,7 +212,7 @@ fn at(settings: &config::Forge, error: &Error, next: &str) -> String {
 }
 
 /// What to do when the API does not answer as it should.
-fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
+pub(super) fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
     match error {
         Error::Auth { .. } => {
             match (&settings.token, &settings.app) {
@@ -171,6 +224,9 @@ fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
                 ),
                 (None, None) => format!("set `forge.{name}.token`"),
             }
+        }
+        Error::Denied { message, .. } if settings.app.is_some() && message.contains("suspended") => {
+            "have the owner of the repositories end that in the settings under Installed GitHub Apps".into()
         }
         Error::Denied { .. } if settings.kind == ForgeKind::GitHub => "give the app, or the token, the permissions to read and write contents, issues and pull requests".into(),
         Error::Denied { .. } => "give the token the scopes `write:repository`, `write:issue` and `read:user`, and `read:organization` for repositories of organisations".into(),
@@ -184,6 +240,12 @@ fn api_next(error: &Error, name: &str, settings: &config::Forge) -> String {
             format!("check `forge.{name}.url`, and any proxy or login page in between")
         }
         Error::Unwell { .. } => "look at the forge's own log, and ask again once it is well".into(),
+        Error::Unreachable { .. } if chain(error).contains("certificate") => format!(
+            "let `forge.{name}.ca_file` name a PEM file with the authority that signed the forge's certificate, and check that it is for the host of `forge.{name}.url` and has not run out"
+        ),
+        Error::Unreachable { .. } if settings.proxy.is_some() => format!(
+            "start the forge, or check `forge.{name}.url`, and that `forge.{name}.proxy` leads there"
+        ),
         Error::Unreachable { .. } => format!("start the forge, or check `forge.{name}.url`"),
     }
 }

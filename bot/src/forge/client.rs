@@ -67,6 +67,8 @@ pub(super) struct Client<'a> {
     pub public_url: Option<&'a Url>,
     /// A PEM file with certificate authorities to trust besides the system's.
     pub ca_file: Option<&'a PathBuf>,
+    /// A proxy that leads there.
+    pub proxy: Option<&'a Url>,
     /// How long one request may take, all in all.
     pub timeout: Duration,
 }
@@ -80,10 +82,17 @@ impl Client<'_> {
         for url in [Some(self.url), self.public_url].into_iter().flatten() {
             check_url(url)?;
         }
-        reqwest::Client::builder()
+        let builder = reqwest::Client::builder().no_proxy();
+        let builder = match self.proxy {
+            Some(proxy) => {
+                let proxy = reqwest::Proxy::all(proxy.clone()).map_err(SetupError::Client)?;
+                builder.proxy(proxy)
+            }
+            None => builder,
+        };
+        builder
             .tls_backend_native()
             .tls_certs_merge(certificates(self.ca_file)?)
-            .no_proxy()
             .redirect(redirect::Policy::none())
             .referer(false)
             .timeout(self.timeout)

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
@@ -47,6 +48,8 @@ pub struct Options {
     pub draft_prefix: String,
     /// A PEM file with certificate authorities to trust besides the system's.
     pub ca_file: Option<PathBuf>,
+    /// A proxy that leads there.
+    pub proxy: Option<Url>,
     /// How long one request may take, all in all.
     pub timeout: Duration,
 }
@@ -61,6 +64,7 @@ impl Options {
             token,
             draft_prefix: forge.draft_prefix.clone(),
             ca_file: forge.ca_file.clone(),
+            proxy: forge.proxy.clone(),
             timeout: forge.timeout,
         }
     }
@@ -85,6 +89,7 @@ impl Gitea {
             url: &options.url,
             public_url: options.public_url.as_ref(),
             ca_file: options.ca_file.as_ref(),
+            proxy: options.proxy.as_ref(),
             timeout: options.timeout,
         };
         let bearer = format!("token {}", options.token.expose_secret());
@@ -452,11 +457,17 @@ impl Forge for Gitea {
             user: GIT_USER.to_owned(),
             password: self.options.token.clone(),
             ca_file: self.options.ca_file.clone(),
+            proxy: self.options.proxy.clone(),
         })
     }
 
     async fn version(&self) -> Result<String, Error> {
         self.own_version().await
+    }
+
+    async fn clock(&self) -> Result<Option<DateTime<Utc>>, Error> {
+        let call = Call::read("read the forge's clock".into(), vec!["version".into()]);
+        self.http.clock(&call).await
     }
 
     async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error> {

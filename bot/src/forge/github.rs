@@ -14,6 +14,7 @@ mod wire;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use config::{Credential, WithoutDrafts};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
@@ -67,6 +68,7 @@ impl GitHub {
             url: &settings.url,
             public_url: settings.public_url.as_ref(),
             ca_file: settings.ca_file.as_ref(),
+            proxy: settings.proxy.as_ref(),
             timeout: settings.timeout,
         };
         let client = client.build()?;
@@ -395,6 +397,7 @@ impl Forge for GitHub {
             user: GIT_USER.to_owned(),
             password,
             ca_file: self.settings.ca_file.clone(),
+            proxy: self.settings.proxy.clone(),
         })
     }
 
@@ -402,6 +405,11 @@ impl Forge for GitHub {
         let call = Call::read("read the forge's version".into(), vec!["meta".into()]);
         let meta: wire::Meta = self.send(&call).await?;
         meta.installed_version.ok_or_else(|| call.nonsense("it names no version"))
+    }
+
+    async fn clock(&self) -> Result<Option<DateTime<Utc>>, Error> {
+        let call = Call::read("read the forge's clock".into(), vec!["meta".into()]);
+        self.http.clock(&call).await
     }
 
     async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error> {

@@ -1,11 +1,12 @@
 //! One request to the forge's API: the token in one header, bounded answers, mapped errors, bounded repetition.
 //!
-//! It follows no redirect, uses no proxy and reads nothing but JSON. What the answers mean is the business of each forge.
+//! It follows no redirect and reads nothing but JSON. What the answers mean is the business of each forge.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, LINK, LOCATION, RETRY_AFTER};
 use reqwest::header::{HeaderName, HeaderValue};
@@ -231,6 +232,17 @@ impl Http {
             wait *= 4;
             attempt += 1;
         }
+    }
+
+    /// The server's time, whatever it thinks of a call without a token.
+    pub(super) async fn clock(&self, call: &Call) -> Result<Option<DateTime<Utc>>, Error> {
+        let url = join(&self.profile.api, &call.path);
+        let answer = self.client.get(url).send().await.map_err(|source| Error::Unreachable {
+            call: call.what.clone(),
+            source: source.without_url().into(),
+        })?;
+        let date = httpdate::parse_http_date(&text(answer.headers(), DATE));
+        Ok(date.ok().map(Into::into))
     }
 
     /// Writes go one at a time, each some time after the one before.

@@ -90,6 +90,8 @@ pub trait Forge: Send + Sync {
     async fn remote(&self, repo: &RepoName) -> Result<Remote, Error>;
     /// The software's own version, such as `1.27.0` or `15.0.3+gitea-1.22.0`.
     async fn version(&self) -> Result<String, Error>;
+    /// The forge's time, where it tells it. It is asked without a token, so that a clock that is wrong is no hindrance.
+    async fn clock(&self) -> Result<Option<DateTime<Utc>>, Error>;
     /// Whether the bot may see what others may do with a repository. Where it may not, every ask is refused.
     async fn sees_permissions(&self, repo: &RepoName) -> Result<bool, Error>;
     /// Whether people can put a label on the repository's issues: it is the repository's own, or its organisation's.
@@ -111,6 +113,8 @@ pub struct Remote {
     pub password: secrecy::SecretString,
     /// A PEM file with further certificate authorities.
     pub ca_file: Option<std::path::PathBuf>,
+    /// A proxy that leads there.
+    pub proxy: Option<url::Url>,
 }
 
 /// A user.

@@ -31,8 +31,6 @@ pub struct Installation {
     pub permissions: BTreeMap<String, String>,
     /// The events that its webhook is told of, such as `issues`.
     pub events: BTreeSet<String>,
-    /// Whether its owner has suspended it.
-    pub is_suspended: bool,
 }
 
 /// Where an app's webhook goes.

@@ -41,6 +41,9 @@ fn client(remote: &Remote) -> Option<reqwest::Client> {
         .no_proxy()
         .timeout(TIMEOUT)
         .user_agent("hyla");
+    if let Some(proxy) = &remote.proxy {
+        builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).ok()?);
+    }
     if let Some(ca_file) = &remote.ca_file {
         let pem = std::fs::read(ca_file).ok()?;
         for certificate in reqwest::Certificate::from_pem_bundle(&pem).ok()? {

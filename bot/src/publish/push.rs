@@ -55,7 +55,7 @@ fn push_blocking(
 
     let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
     let mut connected = anonymous
-        .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+        .connect_auth(Direction::Push, Some(conversation.callbacks()), Some(conversation.proxy()))
         .map_err(failed)?;
     if let Some(there) = there(connected.list().map_err(failed)?, &name, commit) {
         return there;
@@ -93,7 +93,7 @@ fn looked_again(
     let failed = |source| named(conversation.name(source));
     let mut anonymous = mirror.remote_anonymous(remote.url.as_str()).map_err(failed)?;
     let connected = anonymous
-        .connect_auth(Direction::Push, Some(conversation.callbacks()), None)
+        .connect_auth(Direction::Push, Some(conversation.callbacks()), Some(conversation.proxy()))
         .map_err(failed)?;
     let heads = connected.list().map_err(failed)?;
     Ok(there(heads, &format!("{HEADS}{branch}"), commit))

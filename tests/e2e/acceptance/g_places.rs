@@ -195,7 +195,7 @@ async fn check_g_doctor_prints_no_secret() {
     let outside = Outside::start(Recording::default(), "").await;
     let body = serde_json::json!({ "version": format!("15.0.3 {WEBHOOK_SECRET}") }).to_string();
     let fault = Fault::Status { status: 200, body, headers: vec![] };
-    outside.forge.fault(Matcher::new("GET", "/api/v1/version"), fault, 2);
+    outside.forge.fault(Matcher::new("GET", "/api/v1/version"), fault, 4);
     for more in [&[][..], &["--json"]] {
         let ran = hyla(&[&["doctor", "--config", &outside.file], more].concat()).await;
         assert_none("what it prints", &format!("{}{}", ran.stdout, ran.stderr));

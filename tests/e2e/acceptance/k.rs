@@ -29,6 +29,29 @@ async fn check_k_below_a_path_and_behind_a_private_authority_there_is_a_draft() 
 }
 
 #[tokio::test]
+async fn check_k_through_a_proxy_api_and_git_find_their_way() {
+    if !tests::tls::is_there() {
+        eprintln!("skipped: there is no openssl command");
+        return;
+    }
+    for place in Place::ALL {
+        let setup = Setup { is_behind_tls: true, is_behind_proxy: true, ..short() };
+        let house = House::start(place.with(setup)).await;
+        let issue = house.labelled_and_worked().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::DraftPr, "{place:?}: {}", end.operator);
+        let asked = house.proxy.as_ref().expect("there is one").asked();
+        let tunnel = "CONNECT forge.invalid:";
+        assert!(
+            !asked.is_empty() && asked.iter().all(|line| line.starts_with(tunnel)),
+            "{asked:?}"
+        );
+        house.assert_one_of_each(issue, place).await;
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
 async fn check_k_an_authority_that_is_not_configured_is_not_trusted() {
     if !tests::tls::is_there() {
         eprintln!("skipped: there is no openssl command");

@@ -46,14 +46,11 @@ pub(super) struct Installation {
     permissions: BTreeMap<String, String>,
     #[serde(default)]
     events: BTreeSet<String>,
-    #[serde(default)]
-    suspended_at: Option<DateTime<Utc>>,
 }
 
 impl From<Installation> for forge::Installation {
     fn from(it: Installation) -> Self {
-        let Installation { permissions, events, suspended_at, .. } = it;
-        Self { permissions, events, is_suspended: suspended_at.is_some() }
+        Self { permissions: it.permissions, events: it.events }
     }
 }
 

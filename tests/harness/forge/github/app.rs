@@ -16,7 +16,6 @@ use super::world::{App, Installation};
 
 /// How long an installation token is good.
 const LIFE: TimeDelta = TimeDelta::hours(1);
-const EVENTS: [&str; 3] = ["issue_comment", "issues", "pull_request"];
 
 /// Answers the App. None for what this fake does not know.
 pub(super) fn answer(
@@ -84,6 +83,9 @@ fn ask(state: &mut State, id: i64, body: &Value) -> Result<(Token, Value), Reply
     let app = state.github.app.as_ref().expect("it is asking");
     let installation = app.installations.iter().find(|it| it.id == id);
     let installation = installation.ok_or_else(|| state.refused(404, "Not Found"))?;
+    if app.is_suspended {
+        return Err(state.refused(403, "This installation has been suspended"));
+    }
     let unknown = || {
         state.refused(
             422,
@@ -163,7 +165,7 @@ impl State {
             "created_at": "2026-01-05T09:00:00Z",
             "updated_at": "2026-01-05T09:00:00Z",
             "permissions": app.permissions,
-            "events": EVENTS,
+            "events": app.events,
             "installations_count": app.installations.len(),
         })
     }
@@ -184,14 +186,14 @@ impl State {
             "target_id": installation.account,
             "target_type": account["type"],
             "permissions": app.permissions,
-            "events": EVENTS,
+            "events": app.events,
             "created_at": "2026-01-05T09:00:00Z",
             "updated_at": "2026-01-05T09:00:00Z",
             "single_file_name": null,
             "has_multiple_single_files": false,
             "single_file_paths": [],
             "suspended_by": null,
-            "suspended_at": null,
+            "suspended_at": app.is_suspended.then_some("2026-02-01T09:00:00Z"),
         })
     }
 }

@@ -17,6 +17,9 @@ use super::super::{FakeForge, lock};
 use super::checks::Check;
 use super::{jwt, ping};
 
+/// What an app is told of that says nothing else.
+const EVENTS: [&str; 3] = ["issue_comment", "issues", "pull_request"];
+
 /// What only GitHub has.
 pub(in super::super) struct World {
     pub(super) app: Option<App>,
@@ -46,6 +49,9 @@ pub(super) struct App {
     pub user: i64,
     pub key: PKey<Public>,
     pub permissions: BTreeMap<String, String>,
+    /// What its hook is told of.
+    pub events: Vec<String>,
+    pub is_suspended: bool,
     pub hook: Option<Hook>,
     pub installations: Vec<Installation>,
 }
@@ -109,6 +115,8 @@ impl FakeForge {
             user,
             key: pair.public.clone(),
             permissions: permissions.into_iter().chain(read).collect(),
+            events: EVENTS.map(str::to_owned).to_vec(),
+            is_suspended: false,
             hook: None,
             installations: vec![],
         });
@@ -155,6 +163,19 @@ impl FakeForge {
         let app = state.github.app.as_mut().expect("the test made an app");
         app.permissions =
             permissions.iter().map(|(name, level)| ((*name).into(), (*level).into())).collect();
+    }
+
+    /// Replaces the events that the app's hook is told of, as its settings show them.
+    pub fn set_app_events(&self, events: &[&str]) {
+        let mut state = self.state();
+        let app = state.github.app.as_mut().expect("the test made an app");
+        app.events = events.iter().map(|event| (*event).to_owned()).collect();
+    }
+
+    /// Suspends every installation of the app, as their owners can, or ends that. Tokens are not minted meanwhile.
+    pub fn suspend_app(&self, suspend: bool) {
+        let mut state = self.state();
+        state.github.app.as_mut().expect("the test made an app").is_suspended = suspend;
     }
 
     /// The app's hook, which is told of every repository that has the app. It is pinged. Returns its id.
