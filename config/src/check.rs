@@ -132,12 +132,16 @@ fn forge(name: &str, forge: &Forge) -> Checked {
     };
     need(forge.token.is_some() || forge.app.is_some(), &key("token"), reason)?;
     absolute(forge.ca_file.as_deref(), &key("ca_file"))?;
-    if let Some(proxy) = &forge.proxy {
-        address(proxy, &key("proxy"))?;
-        let reason = "through a proxy git speaks https only; give the forge an https `url`";
-        need(forge.url.scheme() == "https", &key("proxy"), reason)?;
-    }
+    proxy(forge, &key("proxy"))?;
     positive(forge.timeout, &key("timeout"))
+}
+
+fn proxy(forge: &Forge, key: &str) -> Checked {
+    let Some(proxy) = &forge.proxy else { return Ok(()) };
+    address(proxy, key)?;
+    // libgit2 makes tunnels, and sends what needs none to the server itself.
+    let reason = "through a proxy git speaks https only; give the forge an https `url`";
+    need(forge.url.scheme() == "https", key, reason)
 }
 
 pub(crate) fn address(url: &Url, key: &str) -> Checked {
