@@ -247,12 +247,7 @@ impl House {
         }
         let bot = Arc::new(bot);
         let router = serve::router(&bot, &secrets).expect("the webhooks of tests are right");
-        let listener =
-            tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let hook = format!("http://{}/hooks/main", listener.local_addr().expect("it is bound"));
-        let server = tokio::spawn(async move {
-            let _ = axum::serve(listener, router).await;
-        });
+        let (hook, server) = listen(router).await;
         let (login, token) = match credential {
             Credential::Token(token) => {
                 forge.register_hook(&repo, &hook, WEBHOOK_SECRET);
@@ -468,6 +463,17 @@ impl Drop for House {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// Serves webhooks. Returns where, for `main`, and what serves.
+async fn listen(router: axum::Router) -> (String, JoinHandle<()>) {
+    let listener =
+        tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let hook = format!("http://{}/hooks/main", listener.local_addr().expect("it is bound"));
+    let server = tokio::spawn(async move {
+        let _ = axum::serve(listener, router).await;
+    });
+    (hook, server)
 }
 
 /// Puts a proxy that speaks TLS before the forge, and has the bot go through it.
