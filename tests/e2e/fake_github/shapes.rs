@@ -82,12 +82,17 @@ impl Published {
     }
 }
 
-/// `nullable`, which OpenAPI 3.0 has and JSON Schema has not, as a further type.
+/// `nullable`, which OpenAPI 3.0 has and JSON Schema has not, as a further type. Of what is a user or an enterprise the
+/// published text says in places that it is both, which nothing is.
 fn plain(value: &mut Value) {
     match value {
         Value::Object(object) => {
             object.values_mut().for_each(plain);
             if object.get("nullable") == Some(&Value::Bool(true)) {
+                let both = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len) > 1;
+                if both && let Some(all) = object.remove("allOf") {
+                    object.insert("anyOf".into(), all);
+                }
                 let rest = Value::Object(std::mem::take(object));
                 object.insert("anyOf".into(), json!([{ "type": "null" }, rest]));
             }
