@@ -16,6 +16,7 @@ mod commands;
 mod container;
 mod crashes;
 mod downloads;
+mod emulate;
 mod endpoint;
 mod explain;
 mod failures;
