@@ -5,6 +5,7 @@ mod door;
 mod mirror;
 mod server;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -38,16 +39,9 @@ struct Scene {
 }
 
 impl Scene {
-    /// None where the package is not installed, which is said.
-    async fn start() -> Option<Self> {
-        let Some(package) = server::package() else {
-            eprintln!(
-                "skipped: the npm package `emulate` is not installed; `bash tests/run.sh` does it"
-            );
-            return None;
-        };
+    async fn start(package: &Path) -> Self {
         let address = free_address();
-        let emulator = Emulator::start(&package, &format!("http://{address}/hooks/main")).await;
+        let emulator = Emulator::start(package, &format!("http://{address}/hooks/main")).await;
         emulator.furnish().await;
         let door = Door::start(&emulator.url, &server::token("ann")).await;
         let model = ModelServer::start(demo_recording()).await.expect("loopback has a free port");
@@ -73,7 +67,7 @@ impl Scene {
             .spawn()
             .expect("it starts");
         until("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
-        Some(Self { emulator, door, model, folder, _service: service })
+        Self { emulator, door, model, folder, _service: service }
     }
 
     async fn store(&self) -> Sqlite {
@@ -154,7 +148,11 @@ fn words(value: &Value) -> String {
 
 #[tokio::test]
 async fn a_label_becomes_a_draft_on_a_github_that_others_wrote() {
-    let Some(scene) = Scene::start().await else { return };
+    let Some(package) = server::package() else {
+        eprintln!("skipped: the package `emulate` is not installed; `bash tests/run.sh` does it");
+        return;
+    };
+    let scene = Scene::start(&package).await;
 
     // Who may triage may label, and may not ask.
     let other = scene.emulator.open_issue(demo_issue()).await;

@@ -40,11 +40,11 @@ impl Shared {
                 Some((entry["ref"].as_str()?.to_owned(), sha.to_owned()))
             })
             .collect();
-        let (commits, branches) = ahead(&self.dir, &known).map_err(|error| error.to_string())?;
-        for commit in commits {
+        let pushed = pushed(&self.dir, &known).map_err(|error| error.to_string())?;
+        for commit in pushed.commits {
             self.put(token, commit).await?;
         }
-        for (name, commit) in branches {
+        for (name, commit) in pushed.branches {
             let (method, path, body) = match known.get(&name) {
                 Some(at) if *at == commit => continue,
                 Some(_) => {
@@ -79,11 +79,15 @@ impl Shared {
     }
 }
 
-/// The commits that are not behind any known branch, the oldest first, and all branches by their full names.
-fn ahead(
-    dir: &Path,
-    known: &BTreeMap<String, String>,
-) -> Result<(Vec<Commit>, Vec<(String, String)>), git2::Error> {
+/// What git has.
+struct Pushed {
+    /// The commits that are not behind any known branch, the oldest first.
+    commits: Vec<Commit>,
+    /// All branches by their full names, with their commits.
+    branches: Vec<(String, String)>,
+}
+
+fn pushed(dir: &Path, known: &BTreeMap<String, String>) -> Result<Pushed, git2::Error> {
     let repository = Repository::open_bare(dir)?;
     let mut walk = repository.revwalk()?;
     walk.set_sorting(git2::Sort::TOPOLOGICAL | git2::Sort::REVERSE)?;
@@ -98,7 +102,7 @@ fn ahead(
         walk.hide(commit.parse::<Oid>()?)?;
     }
     let commits = walk.map(|id| read(&repository, id?)).collect::<Result<_, _>>()?;
-    Ok((commits, branches))
+    Ok(Pushed { commits, branches })
 }
 
 fn read(repository: &Repository, id: Oid) -> Result<Commit, git2::Error> {
