@@ -223,7 +223,7 @@ async fn assert_branches_agree(scene: &Scene, pull: &Value) {
     assert_eq!(words(&commit["author"]["email"]), email);
 }
 
-/// Each token of the app was asked for this repository alone.
+/// Each token of the app was asked for this repository alone, though the app is in another one too.
 async fn assert_tokens_are_narrow(scene: &Scene) {
     let repo = scene.emulator.read("/repos/acme/hours").await;
     let minted = scene.emulator.read("/_emulate/installation-tokens").await;

@@ -1,5 +1,5 @@
-//! The emulator as a process of its own, with an organisation, three people, a repository and an app; and what is asked of
-//! it as one of the people, past the proxy and the bot.
+//! The emulator as a process of its own, with an organisation, three people, two repositories and an app in both; and what
+//! is asked of it as one of the people, past the proxy and the bot.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,12 +53,14 @@ fn seed(hook: &str) -> Value {
     let people = ["olga", "ann", "rob"];
     let known = people.map(|login| (token(login), json!({ "login": login, "scopes": ["repo"] })));
     let users = ["nobody"].into_iter().chain(people).map(|login| json!({ "login": login }));
+    let repos = ["hours", "other"]
+        .map(|name| json!({ "owner": "acme", "name": name, "private": true, "auto_init": false }));
     json!({
         "tokens": serde_json::Map::from_iter(known),
         "github": {
             "users": users.collect::<Vec<_>>(),
             "orgs": [{ "login": "acme", "members": [{ "login": "olga", "role": "admin" }] }],
-            "repos": [{ "owner": "acme", "name": "hours", "private": true, "auto_init": false }],
+            "repos": repos,
             "apps": [{
                 "app_id": APP,
                 "slug": "hyla",
@@ -73,7 +75,7 @@ fn seed(hook: &str) -> Value {
                     "installation_id": INSTALLATION,
                     "account": "acme",
                     "repository_selection": "selected",
-                    "repositories": ["hours"],
+                    "repositories": ["hours", "other"],
                 }],
             }],
         },
