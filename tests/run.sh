@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 cargo_deny=0.20.2
 # The version that the server's test was written with.
 openai=3.57.0
+# The version whose gaps the proxy of the test makes good. What the registry calls the latest is another package.
+emulate=0.12.2
 
 step() {
     step=$1
@@ -90,6 +92,22 @@ openai_client() {
     fi
 }
 
+# A GitHub that others wrote, for the test that skips itself without it.
+emulator() {
+    local folder=${CARGO_TARGET_DIR:-target}/tmp/emulate
+    [ ! -e "$folder/ready" ] || return 0
+    rm -rf "$folder"
+    # Node 20 is the oldest that it runs on. Debian's `npm` brings hundreds of packages along, so nobody is made to have it.
+    if ! command -v npm >/dev/null || ! node --eval 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+        echo "skipped: install Node 20 or later with \`npm\` for the test with \`emulate\`; it will say so"
+    elif ! timeout 120 npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent "emulate@$emulate"; then
+        rm -rf "$folder"
+        echo "skipped: the package \`emulate\` cannot be had with npm from here; the test with it will say so"
+    else
+        touch "$folder/ready"
+    fi
+}
+
 # A container engine, for the tests that say by name that they are not run without one.
 containers() {
     if command -v podman >/dev/null; then return 0; fi
@@ -122,6 +140,7 @@ step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "build" cargo build --workspace --all-targets --locked
 step "vocabulary" vocabulary
 step "openai client" openai_client
+step "emulator" emulator
 # A trace would push what a failed test says out of the last part of a log, which is what many servers keep.
 step "tests" env RUST_BACKTRACE=0 cargo test --workspace --locked
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked

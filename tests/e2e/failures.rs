@@ -185,6 +185,26 @@ async fn a_forge_that_is_down_is_asked_again_and_then_named() {
 }
 
 #[tokio::test]
+async fn an_answer_to_an_app_that_makes_no_sense_is_not_taken_for_silence() {
+    let place = Place::GITHUB_APP;
+    for call in calls(place)
+        .iter()
+        .filter(|call| ["who am I", "find the installation", "mint a token"].contains(&call.0))
+    {
+        let house = House::start(short_at(place)).await;
+        let issue = house.open_issue().await;
+        house.forge.fault(Matcher::new(call.1, &call.2), Fault::Garbage, 100);
+        house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
+        house.work_through_retries().await;
+        let end = house.end().await;
+        assert_eq!(end.outcome, Outcome::Failed(Failure::ForgeAnswer), "{}", call.0);
+        let reason = "the answer makes no sense: its JSON is not as documented at line 1, column ";
+        assert!(end.operator.contains(reason), "{}: {}", call.0, end.operator);
+        house.assert_clean().await;
+    }
+}
+
+#[tokio::test]
 async fn a_forge_that_says_nothing_is_not_waited_for() {
     for place in [Place::GITEA, Place::GITHUB_APP] {
         // Every read goes through one door; what only GitHub has does not.

@@ -17,6 +17,7 @@ mod container;
 mod crashes;
 mod doctor;
 mod downloads;
+mod emulate;
 mod endpoint;
 mod explain;
 mod failures;

@@ -16,6 +16,7 @@ use bot::store::Row;
 use bot::worker::Stop;
 use chrono::DateTime;
 use tokio::task::JoinHandle;
+use url::Url;
 
 use crate::forge::{AppCredentials, Dialect, FakeForge, Fault, Files, Matcher};
 use crate::model::{MODEL, ModelServer, Recording};
@@ -534,7 +535,21 @@ pub fn configuration_as(
     endpoint: &str,
     credential: &Credential,
 ) -> String {
-    let kind = match forge.dialect().kind() {
+    configuration_at(folder, (forge.dialect().kind(), &forge.url()), endpoint, credential)
+}
+
+/// The same, for any forge of a kind at an address.
+///
+/// # Panics
+/// The folder cannot be written.
+pub fn configuration_at(
+    folder: &Path,
+    (kind, url): (config::ForgeKind, &Url),
+    endpoint: &str,
+    credential: &Credential,
+) -> String {
+    let is_github = kind == config::ForgeKind::GitHub;
+    let kind = match kind {
         config::ForgeKind::Gitea => "gitea",
         config::ForgeKind::Forgejo => "forgejo",
         config::ForgeKind::GitHub => "github",
@@ -556,13 +571,12 @@ pub fn configuration_as(
     }
     let folder = folder.display();
     // GitHub asks for a second between writes; nobody is there to wait for.
-    let pause = if forge.dialect().is_github() { "write_pause = \"1ms\"\n" } else { "" };
+    let pause = if is_github { "write_pause = \"1ms\"\n" } else { "" };
     format!(
         "data_dir = \"{folder}/data\"\n\n\
-         [forge.main]\nkind = \"{kind}\"\nurl = \"{}\"\n{line}\n\
+         [forge.main]\nkind = \"{kind}\"\nurl = \"{url}\"\n{line}\n\
          webhook_secrets = [{{ file = \"{folder}/webhook\" }}]\nrepositories = [\"acme/hours\"]\ntimeout = \"5s\"\n{pause}\n\
-         [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n",
-        forge.url()
+         [model]\nendpoint = \"{endpoint}\"\nname = \"{MODEL}\"\nattempts = 2\n"
     )
 }
 

@@ -190,15 +190,19 @@ impl Outside {
 }
 
 impl Drop for Outside {
-    /// A test that fails shows what the service logged.
-    #[expect(clippy::print_stderr, reason = "it is read where the test's own output is")]
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            // The end of it: whoever runs the tests may keep only the last part of what they print.
-            eprintln!("{}", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"));
-        }
+        show_if_failed(&self.log());
+    }
+}
+
+/// A test that fails shows what the service logged.
+#[expect(clippy::print_stderr, reason = "it is read where the test's own output is")]
+pub fn show_if_failed(log: &Path) {
+    if std::thread::panicking() {
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        // The end of it: whoever runs the tests may keep only the last part of what they print.
+        eprintln!("{}", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"));
     }
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::sync::Semaphore;
 
 use super::api::{basic, has_scope};
-use super::git::environment;
+use super::git::{Git, environment};
 use super::server::{Reply, Request};
 use super::state::{Access, Repo, State, Token};
 use super::{Shared, github, lock};
@@ -49,9 +50,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, asked: &Request, authorization: 
         let pushed = pushed.zip(token).map(|(repo, token)| (repo.name.clone(), token.user));
         (format!("/{}/{route}", folder.display()), pushed)
     };
-    let Ok(reply) = tokio::time::timeout(TIMEOUT, run(shared, asked, &at)).await else {
-        return Reply::text(504, "text/plain", "git took too long\n");
-    };
+    let reply = run(&shared.git, &shared.git_slots, asked, &at).await;
     if let Some((repo, user)) = pushed {
         let events = github::follow(&lock(&shared.state), shared, &repo, user);
         shared.announce(events);
@@ -116,13 +115,19 @@ fn admit_to_github(state: &State, repo: &Repo, token: &Token, is_push: bool) -> 
     Ok(())
 }
 
-async fn run(shared: &Shared, asked: &Request, at: &str) -> Reply {
-    let _slot = shared.git_slots.acquire().await.expect("the slots are never closed");
+/// Git's own answer about a path below the folder with all repositories, whoever asks.
+pub(super) async fn run(git: &Git, slots: &Semaphore, asked: &Request, at: &str) -> Reply {
+    let answer = tokio::time::timeout(TIMEOUT, answer(git, slots, asked, at)).await;
+    answer.unwrap_or_else(|_| Reply::text(504, "text/plain", "git took too long\n"))
+}
+
+async fn answer(git: &Git, slots: &Semaphore, asked: &Request, at: &str) -> Reply {
+    let _slot = slots.acquire().await.expect("the slots are never closed");
     let header = |name: &str| {
         let found = asked.headers.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     };
-    let root = shared.git.root();
+    let root = git.root();
     let mut child = Command::new("git")
         .arg("http-backend")
         .env_clear()

@@ -11,6 +11,7 @@ mod faults;
 mod git;
 mod github;
 mod hooks;
+mod host;
 mod issues;
 mod look;
 mod people;
@@ -38,10 +39,11 @@ pub use self::faults::{Fault, Matcher};
 pub use self::git::Files;
 pub use self::github::{AppCredentials, SeenCheck};
 pub use self::hooks::{ContentType, Delivered, signature};
+pub use self::host::GitHost;
 pub use self::look::{SeenComment, SeenPull};
 pub use self::people::Person;
 pub use self::schema::Checker;
-pub use self::server::Request;
+pub use self::server::{Reply, Request};
 
 /// Which forge is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

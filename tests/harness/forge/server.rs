@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -37,25 +37,54 @@ pub struct Request {
     pub status: Option<u16>,
 }
 
+impl Request {
+    /// Takes one in, and apart from it what its `Authorization` says.
+    ///
+    /// # Errors
+    /// It is too large, or it breaks off.
+    pub async fn read(request: axum::extract::Request) -> Result<(Self, String), axum::Error> {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, BODY_LIMIT_BYTES).await?;
+        let authorization = parts.headers.get("authorization");
+        let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let request = Self {
+            method: parts.method.to_string(),
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            headers: printable(&parts.headers),
+            body: body.to_vec(),
+            status: None,
+        };
+        Ok((request, authorization.to_owned()))
+    }
+}
+
 /// What a request is answered.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub struct Reply {
+    /// The status.
     pub status: u16,
+    /// All headers.
     pub headers: Vec<(String, String)>,
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    pub(super) fn text(status: u16, content_type: &str, body: &str) -> Self {
+    /// Words, and what they are.
+    pub fn text(status: u16, content_type: &str, body: &str) -> Self {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
         Self { status, headers, body: body.as_bytes().to_vec() }
     }
 
-    pub(super) fn json(status: u16, body: &serde_json::Value) -> Self {
+    /// A value.
+    pub fn json(status: u16, body: &serde_json::Value) -> Self {
         Self::text(status, "application/json;charset=utf-8", &body.to_string())
     }
 
-    pub(super) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+    /// The same with one more header.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
@@ -70,22 +99,12 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> JoinHandle<()
 }
 
 async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let Ok(body) = axum::body::to_bytes(body, BODY_LIMIT_BYTES).await else {
-        return response(Reply::text(413, "text/plain", "too large or cut off"));
+    let Ok((asked, authorization)) = Request::read(request).await else {
+        return Reply::text(413, "text/plain", "too large or cut off").into_response();
     };
-    let asked = Request {
-        method: parts.method.to_string(),
-        path: parts.uri.path().to_owned(),
-        query: parts.uri.query().unwrap_or_default().to_owned(),
-        headers: printable(&parts.headers),
-        body: body.to_vec(),
-        status: None,
-    };
-    let authorization = parts.headers.get("authorization");
-    let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let authorization = authorization.as_str();
     let Some(below) = asked.path.strip_prefix(&shared.sub_path).map(str::to_owned) else {
-        return response(shared.strange(&asked, "it is outside the forge's sub-path"));
+        return shared.strange(&asked, "it is outside the forge's sub-path").into_response();
     };
     let asked = Request { path: below, ..asked };
     let number = {
@@ -114,7 +133,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: axum::extract::Reques
         None | Some(Fault::Pass) => shared.carry_out(&asked, authorization).await,
     };
     lock(&shared.requests)[number].status = Some(reply.status);
-    response(reply)
+    reply.into_response()
 }
 
 impl Shared {
@@ -179,12 +198,14 @@ fn printable(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-fn response(reply: Reply) -> Response {
-    let mut response = Response::builder().status(reply.status);
-    for (name, value) in &reply.headers {
-        response = response.header(name, value);
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let mut response = Response::builder().status(self.status);
+        for (name, value) in &self.headers {
+            response = response.header(name, value);
+        }
+        response.body(Body::from(self.body)).expect("a test's status and headers are valid")
     }
-    response.body(Body::from(reply.body)).expect("a test's status and headers are valid")
 }
 
 /// An answer whose body fails on the way, upon which the server closes the connection.

@@ -29,6 +29,9 @@ const PAGES_LIMIT: usize = 50;
 /// How many of the newest deliveries are asked for where no instant is given.
 const NEWEST: usize = 10;
 
+/// Characters of a path within JSON that are told: more than any in a documented answer.
+const PATH_LIMIT: usize = 100;
+
 /// An app, as which the bot speaks.
 pub(super) struct App {
     /// What it asks as itself.
@@ -216,9 +219,18 @@ impl Mint for App {
 
 fn failed(call: &Call, error: octocrab::Error) -> Error {
     let what = call.what.clone();
-    let octocrab::Error::GitHub { source, .. } = error else {
-        let text = chain(&error);
-        return Error::Unreachable { call: what, source: text.into() };
+    let source = match error {
+        octocrab::Error::GitHub { source, .. } => source,
+        // Only the place is told: serde's own text may quote what stands there, and a token stands there.
+        octocrab::Error::Json { source, .. } => {
+            let path: String = source.path().to_string().chars().take(PATH_LIMIT).collect();
+            let (line, column) = (source.inner().line(), source.inner().column());
+            return call.nonsense(format!(
+                "its JSON is not as documented at line {line}, column {column}, in `{}`",
+                path.escape_default()
+            ));
+        }
+        other => return Error::Unreachable { call: what, source: chain(&other).into() },
     };
     let headers = source.headers.unwrap_or_default();
     let message: String = source.message.chars().filter(|c| !c.is_control()).take(300).collect();
