@@ -187,11 +187,11 @@ fn main() -> ExitCode {
     if name.as_ref().is_some_and(|name| name == sandbox::child::NAME) {
         return sandbox::child::main();
     }
-    if name.as_ref().is_some_and(|name| name == sandbox::guard::NAME) {
-        return sandbox::guard::main();
+    if name.as_ref().is_some_and(|name| name == sandbox::guarded::guard::NAME) {
+        return sandbox::guarded::guard::main();
     }
-    if name.as_ref().is_some_and(|name| name == sandbox::confine::NAME) {
-        return sandbox::confine::main(words);
+    if name.as_ref().is_some_and(|name| name == sandbox::guarded::confine::NAME) {
+        return sandbox::guarded::confine::main(words);
     }
     if name.is_some_and(|name| name == sandbox::forward::NAME) {
         return sandbox::forward::main(words);

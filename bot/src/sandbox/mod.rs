@@ -5,17 +5,15 @@
 
 mod absent;
 mod arguments;
+mod backend;
 mod bubblewrap;
 mod capture;
 mod cgroup;
 pub mod child;
-pub mod confine;
 mod doctor;
 mod ending;
 pub mod forward;
-pub mod guard;
-mod guarded;
-mod landlock;
+pub mod guarded;
 mod lifecycle;
 mod oci;
 mod seccomp;
