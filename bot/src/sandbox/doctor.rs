@@ -55,7 +55,7 @@ can mount 'mount -t tmpfs none /tmp'
 can remount 'mount -o remount,bind,rw /usr'
 can namespace 'unshare -U true'
 can setuid 'chmod 4755 /workspace/canary'
-can ring 'grep -q CANARYSOCKET /proc/net/unix'
+can abstract_socket 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
 say oom_score "$(cat /proc/self/oom_score_adj)"
 size() { say "$1" "$(($(stat -f -c '%b * %S' "$2")))"; }
@@ -333,8 +333,9 @@ pub(super) fn judge_environment(report: &mut Report, said: &Said, expected: &Exp
 
 /// What a command sees and reaches of the machine.
 fn judge_sight(report: &mut Report, said: &Said) {
-    let is_alone = said.is("devices", "lo") && said.is("tcp", "no") && said.is("ring", "no");
-    report.add("no-network", is_alone, said.shown(&["devices", "tcp", "ring"]));
+    let is_alone =
+        said.is("devices", "lo") && said.is("tcp", "no") && said.is("abstract_socket", "no");
+    report.add("no-network", is_alone, said.shown(&["devices", "tcp", "abstract_socket"]));
     let seen = said.reached("see:");
     report.add(
         "no-host-files",
