@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,17 +72,32 @@ impl Bench {
         report.checks.into_iter().find(|check| check.name == name).unwrap()
     }
 
-    /// Whether a control group enforces this limit here. One that should and does not is no excuse.
-    #[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
-    async fn has(&self, name: &str) -> bool {
-        let check = self.check(name).await;
+    /// Whether a control group enforces this limit here. One that should and does not is no excuse. Where there is none,
+    /// it says which test, or what of it, does not run and why.
+    async fn has_group_for(&self, limit: &str, test: &str) -> bool {
+        let check = self.check(limit).await;
         assert_ne!(check.verdict, Verdict::Fails, "{check:?}");
         let has = check.verdict == Verdict::Holds && check.detail.contains("cgroup");
         if !has {
-            eprintln!("skipped: {name} needs control groups on this machine: {}", check.detail);
+            let words = unrun(test, limit, &check.detail);
+            // Not by `eprintln!`, which nobody sees of a test that passes.
+            std::io::stderr().write_all(words.as_bytes()).unwrap();
         }
         has
     }
+}
+
+/// What is said of a test that needs a control group where there is none.
+fn unrun(test: &str, limit: &str, detail: &str) -> String {
+    format!("not run: {test}: it needs a control group for the {limit}, and here it is {detail}\n")
+}
+
+#[test]
+fn what_is_not_run_is_said_by_its_name_with_the_reason() {
+    assert_eq!(
+        unrun("a_flood", "memory-limit", "NOT ENFORCED: no cgroup v2 is delegated"),
+        "not run: a_flood: it needs a control group for the memory-limit, and here it is NOT ENFORCED: no cgroup v2 is delegated\n"
+    );
 }
 
 fn said(finished: &Finished) -> String {
@@ -111,7 +127,10 @@ except OSError as error:
 #[tokio::test]
 async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
     let bench = bench(|config| config.processes = 64);
-    if !bench.has("process-limit").await {
+    if !bench
+        .has_group_for("process-limit", "a_fork_bomb_meets_its_limit_and_the_neighbour_does_not")
+        .await
+    {
         return;
     }
     bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
@@ -133,13 +152,15 @@ async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
 async fn a_fork_bomb_meets_the_users_limit_too() {
     let bench = bench(|config| config.processes = 300);
     let check = bench.check("process-limit").await;
+    bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
+    // The control: fewer are no trouble.
+    assert_eq!(said(&bench.run("python3 breeder.py 40").await), "all 40\n");
     let limit = said(&bench.run("ulimit -u").await).trim().parse::<u64>().unwrap();
     if check.detail.contains("enforced by cgroup") {
         assert!((301..=300 * 64).contains(&limit), "{limit}");
         return;
     }
     assert_eq!((limit, check.verdict), (300, Verdict::Warns));
-    bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
     let text = said(&bench.run("python3 breeder.py 400").await);
     assert!(text.starts_with("11 "), "EAGAIN: {text}");
 }
@@ -154,7 +175,13 @@ fn taker(bytes: u64) -> String {
 #[tokio::test]
 async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own() {
     let bench = bench(|config| config.memory_bytes = 128 << 20);
-    if !bench.has("memory-limit").await {
+    if !bench
+        .has_group_for(
+            "memory-limit",
+            "a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own",
+        )
+        .await
+    {
         return;
     }
     // The control: half of it is no trouble.
@@ -187,7 +214,10 @@ async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps
 #[tokio::test]
 async fn a_flood_of_small_files_in_memory_counts_as_memory() {
     let bench = bench(|config| config.memory_bytes = 64 << 20);
-    if !bench.has("memory-limit").await {
+    if !bench
+        .has_group_for("memory-limit", "a_flood_of_small_files_in_memory_counts_as_memory")
+        .await
+    {
         return;
     }
     let flood = "python3 -c \"import os\nfor n in range(1000000): os.close(os.open(f'/tmp/{n}', os.O_CREAT))\"";
@@ -251,6 +281,10 @@ async fn a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor(
     let limit = Duration::from_secs(2);
     let burn = "for n in 1 2 3 4 5 6 7 8; do while :; do :; done & done; wait";
     let free = bench(|_| {});
+    // The control: what is over in time ends by itself.
+    let short = command("timeout 0.2 bash -c 'while :; do :; done'", MINUTE);
+    let finished = free.sandbox.run(&free.workspaces[0], &short).await.unwrap();
+    assert_eq!(finished.end, End::Exited(124), "ended by `timeout`, not by the service");
     for script in [burn, "sleep infinity"] {
         let finished =
             free.sandbox.run(&free.workspaces[0], &command(script, limit)).await.unwrap();
@@ -273,7 +307,9 @@ for _ in range(4): os.wait()
 print(sum(map(int, os.read(pipe[0], 100).split())))
 ""#;
     let tight = bench(|config| config.cpus = 0.1);
-    if !tight.has("processor-limit").await {
+    let part =
+        "the second half of a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor";
+    if !tight.has_group_for("processor-limit", part).await {
         return;
     }
     let [alone, limited] = [free.run(share).await, tight.run(share).await]
