@@ -95,8 +95,8 @@ fn unrun(test: &str, limit: &str, detail: &str) -> String {
 #[test]
 fn what_is_not_run_is_said_by_its_name_with_the_reason() {
     assert_eq!(
-        unrun("a_flood", "memory-limit", "NOT ENFORCED: no cgroup v2 is delegated"),
-        "not run: a_flood: it needs a control group for the memory-limit, and here it is NOT ENFORCED: no cgroup v2 is delegated\n"
+        unrun("t29_a_flood", "memory-limit", "NOT ENFORCED: no cgroup v2 is delegated"),
+        "not run: t29_a_flood: it needs a control group for the memory-limit, and here it is NOT ENFORCED: no cgroup v2 is delegated\n"
     );
 }
 
@@ -125,10 +125,13 @@ except OSError as error:
 "#;
 
 #[tokio::test]
-async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
+async fn t28_a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
     let bench = bench(|config| config.processes = 64);
     if !bench
-        .has_group_for("process-limit", "a_fork_bomb_meets_its_limit_and_the_neighbour_does_not")
+        .has_group_for(
+            "process-limit",
+            "t28_a_fork_bomb_meets_its_limit_and_the_neighbour_does_not",
+        )
         .await
     {
         return;
@@ -149,7 +152,7 @@ async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
 /// Without a control group the kernel counts the processes of the user: enough against a bomb, though not for a neighbour.
 /// With one, that is a second fence around all commands.
 #[tokio::test]
-async fn a_fork_bomb_meets_the_users_limit_too() {
+async fn t28_a_fork_bomb_meets_the_users_limit_too() {
     let bench = bench(|config| config.processes = 300);
     let check = bench.check("process-limit").await;
     bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
@@ -173,12 +176,12 @@ fn taker(bytes: u64) -> String {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own() {
+async fn t29_a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own() {
     let bench = bench(|config| config.memory_bytes = 128 << 20);
     if !bench
         .has_group_for(
             "memory-limit",
-            "a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own",
+            "t29_a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own",
         )
         .await
     {
@@ -212,10 +215,10 @@ async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps
 }
 
 #[tokio::test]
-async fn a_flood_of_small_files_in_memory_counts_as_memory() {
+async fn t29_a_flood_of_small_files_in_memory_counts_as_memory() {
     let bench = bench(|config| config.memory_bytes = 64 << 20);
     if !bench
-        .has_group_for("memory-limit", "a_flood_of_small_files_in_memory_counts_as_memory")
+        .has_group_for("memory-limit", "t29_a_flood_of_small_files_in_memory_counts_as_memory")
         .await
     {
         return;
@@ -226,7 +229,7 @@ async fn a_flood_of_small_files_in_memory_counts_as_memory() {
 }
 
 #[tokio::test]
-async fn a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_are() {
+async fn t30_a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_are() {
     let bench = bench(|config| {
         config.workspace_bytes = 20 << 20;
         config.tmp_bytes = 8 << 20;
@@ -250,7 +253,7 @@ async fn a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_
 }
 
 #[tokio::test]
-async fn a_flood_of_small_files_in_the_workspace_ends_the_command() {
+async fn t30_a_flood_of_small_files_in_the_workspace_ends_the_command() {
     let bench = bench(|config| config.workspace_files = 20_000);
     let flood =
         "python3 -c \"import os\nfor n in range(LIMIT): os.close(os.open(str(n), os.O_CREAT))\"";
@@ -260,7 +263,7 @@ async fn a_flood_of_small_files_in_the_workspace_ends_the_command() {
 }
 
 #[tokio::test]
-async fn what_must_stay_free_of_the_file_system_stays_free() {
+async fn t30_what_must_stay_free_of_the_file_system_stays_free() {
     let system = free_bytes();
     // The control: the floor is far away.
     let far = bench(|config| config.free_bytes = system / 2);
@@ -277,7 +280,7 @@ fn free_bytes() -> u64 {
 }
 
 #[tokio::test]
-async fn a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor() {
+async fn t31_a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor() {
     let limit = Duration::from_secs(2);
     let burn = "for n in 1 2 3 4 5 6 7 8; do while :; do :; done & done; wait";
     let free = bench(|_| {});
@@ -307,8 +310,7 @@ for _ in range(4): os.wait()
 print(sum(map(int, os.read(pipe[0], 100).split())))
 ""#;
     let tight = bench(|config| config.cpus = 0.1);
-    let part =
-        "the second half of a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor";
+    let part = "the second half of t31_a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor";
     if !tight.has_group_for("processor-limit", part).await {
         return;
     }
