@@ -272,6 +272,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
+    // Before all that takes time: until then this signal ends the process.
+    let hangups = serve::hangups()?;
     let (bot, secrets) = open(file).await?;
     // Whatever is wrong with the sandbox, no webhook is lost for it.
     bot.look_at_sandbox().await;
@@ -281,7 +283,7 @@ async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
         let bot = Arc::clone(&bot);
         async move { doctor::warn(&bot).await }
     });
-    serve::serve(bot, &secrets, quit()).await?;
+    serve::serve(bot, &secrets, hangups, quit()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
