@@ -187,11 +187,11 @@ fn main() -> ExitCode {
     if name.as_ref().is_some_and(|name| name == sandbox::child::NAME) {
         return sandbox::child::main();
     }
-    if name.as_ref().is_some_and(|name| name == sandbox::guard::NAME) {
-        return sandbox::guard::main();
+    if name.as_ref().is_some_and(|name| name == sandbox::guarded::guard::NAME) {
+        return sandbox::guarded::guard::main();
     }
-    if name.as_ref().is_some_and(|name| name == sandbox::confine::NAME) {
-        return sandbox::confine::main(words);
+    if name.as_ref().is_some_and(|name| name == sandbox::guarded::confine::NAME) {
+        return sandbox::guarded::confine::main(words);
     }
     if name.is_some_and(|name| name == sandbox::forward::NAME) {
         return sandbox::forward::main(words);
@@ -272,6 +272,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
+    // Before all that takes time: until then this signal ends the process.
+    let hangups = serve::hangups()?;
     let (bot, secrets) = open(file).await?;
     // Whatever is wrong with the sandbox, no webhook is lost for it.
     bot.look_at_sandbox().await;
@@ -281,7 +283,7 @@ async fn run_serve(file: &Path) -> anyhow::Result<ExitCode> {
         let bot = Arc::clone(&bot);
         async move { doctor::warn(&bot).await }
     });
-    serve::serve(bot, &secrets, quit()).await?;
+    serve::serve(bot, &secrets, hangups, quit()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

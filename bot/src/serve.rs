@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, middleware};
 use config::{ForgeKind, Secrets};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use webhooks::{Dialect, Hook};
 
 use crate::bot::Bot;
@@ -39,13 +40,23 @@ const SANDBOX_LOOK: Duration = Duration::from_secs(30);
 /// How long `hyla run` waits before it looks again for a job that is not due, or that another process has.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// Serves webhooks and works on jobs until `quit` is ready; then running jobs park.
+/// Whoever runs the service asks by this signal that the sandbox is looked at again. It ends no process that listens to it.
+///
+/// # Errors
+/// It cannot be listened to.
+pub fn hangups() -> anyhow::Result<Signal> {
+    signal(SignalKind::hangup()).context("cannot listen to SIGHUP, which would end the service")
+}
+
+/// Serves webhooks and works on jobs until `quit` is ready; then running jobs park. With each of the `hangups` the sandbox
+/// is looked at again.
 ///
 /// # Errors
 /// The address cannot be listened on, a webhook secret is unusable, or a part of the service ended by itself.
 pub async fn serve(
     bot: Arc<Bot>,
     secrets: &Secrets,
+    hangups: Signal,
     quit: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let router = router(&bot, secrets)?;
@@ -70,7 +81,7 @@ pub async fn serve(
     });
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
-        async move { watch_sandbox(&bot, &stop).await }
+        async move { watch_sandbox(&bot, hangups, &stop).await }
     });
     tasks.spawn({
         let stop = stop.clone();
@@ -140,19 +151,26 @@ fn company(data: &Path) -> Option<File> {
     Some(file)
 }
 
-/// Looks at a sandbox that does not hold again and again, until it does and work begins.
-async fn watch_sandbox(bot: &Bot, stop: &Stop) {
-    while bot.is_barred() {
-        tokio::select! {
+/// Looks at the sandbox whenever somebody asks for it, and again and again while it does not hold, until work begins.
+async fn watch_sandbox(bot: &Bot, mut hangups: Signal, stop: &Stop) {
+    loop {
+        let is_barred = bot.is_barred();
+        let asked = tokio::select! {
             () = stop.stopped() => return,
-            () = tokio::time::sleep(SANDBOX_LOOK) => {}
-        }
-        if bot.look_at_sandbox().await {
+            Some(()) = hangups.recv() => true,
+            () = tokio::time::sleep(SANDBOX_LOOK), if is_barred => false,
+        };
+        let holds = tokio::select! {
+            () = stop.stopped() => return,
+            holds = bot.look_at_sandbox() => holds,
+        };
+        if holds && is_barred {
             tracing::info!("the sandbox holds by now; jobs are worked on");
             bot.wake.notify_waiters();
+        } else if asked {
+            tracing::info!(holds, "the sandbox was looked at, as asked by SIGHUP");
         }
     }
-    stop.stopped().await;
 }
 
 /// A part of the service that ended though nobody had told it to.

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,17 +72,32 @@ impl Bench {
         report.checks.into_iter().find(|check| check.name == name).unwrap()
     }
 
-    /// Whether a control group enforces this limit here. One that should and does not is no excuse.
-    #[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
-    async fn has(&self, name: &str) -> bool {
-        let check = self.check(name).await;
+    /// Whether a control group enforces this limit here. One that should and does not is no excuse. Where there is none,
+    /// it says which test, or what of it, does not run and why.
+    async fn has_group_for(&self, limit: &str, test: &str) -> bool {
+        let check = self.check(limit).await;
         assert_ne!(check.verdict, Verdict::Fails, "{check:?}");
         let has = check.verdict == Verdict::Holds && check.detail.contains("cgroup");
         if !has {
-            eprintln!("skipped: {name} needs control groups on this machine: {}", check.detail);
+            let words = unrun(test, limit, &check.detail);
+            // Not by `eprintln!`, which nobody sees of a test that passes.
+            std::io::stderr().write_all(words.as_bytes()).unwrap();
         }
         has
     }
+}
+
+/// What is said of a test that needs a control group where there is none.
+fn unrun(test: &str, limit: &str, detail: &str) -> String {
+    format!("not run: {test}: it needs a control group for the {limit}, and here it is {detail}\n")
+}
+
+#[test]
+fn what_is_not_run_is_said_by_its_name_with_the_reason() {
+    assert_eq!(
+        unrun("t29_a_flood", "memory-limit", "NOT ENFORCED: no cgroup v2 is delegated"),
+        "not run: t29_a_flood: it needs a control group for the memory-limit, and here it is NOT ENFORCED: no cgroup v2 is delegated\n"
+    );
 }
 
 fn said(finished: &Finished) -> String {
@@ -109,9 +125,15 @@ except OSError as error:
 "#;
 
 #[tokio::test]
-async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
+async fn t28_a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
     let bench = bench(|config| config.processes = 64);
-    if !bench.has("process-limit").await {
+    if !bench
+        .has_group_for(
+            "process-limit",
+            "t28_a_fork_bomb_meets_its_limit_and_the_neighbour_does_not",
+        )
+        .await
+    {
         return;
     }
     bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
@@ -130,16 +152,18 @@ async fn a_fork_bomb_meets_its_limit_and_the_neighbour_does_not() {
 /// Without a control group the kernel counts the processes of the user: enough against a bomb, though not for a neighbour.
 /// With one, that is a second fence around all commands.
 #[tokio::test]
-async fn a_fork_bomb_meets_the_users_limit_too() {
+async fn t28_a_fork_bomb_meets_the_users_limit_too() {
     let bench = bench(|config| config.processes = 300);
     let check = bench.check("process-limit").await;
+    bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
+    // The control: fewer are no trouble.
+    assert_eq!(said(&bench.run("python3 breeder.py 40").await), "all 40\n");
     let limit = said(&bench.run("ulimit -u").await).trim().parse::<u64>().unwrap();
     if check.detail.contains("enforced by cgroup") {
         assert!((301..=300 * 64).contains(&limit), "{limit}");
         return;
     }
     assert_eq!((limit, check.verdict), (300, Verdict::Warns));
-    bench.workspaces[0].write("breeder.py".as_ref(), BREEDER.as_bytes()).unwrap();
     let text = said(&bench.run("python3 breeder.py 400").await);
     assert!(text.starts_with("11 "), "EAGAIN: {text}");
 }
@@ -152,9 +176,15 @@ fn taker(bytes: u64) -> String {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own() {
+async fn t29_a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own() {
     let bench = bench(|config| config.memory_bytes = 128 << 20);
-    if !bench.has("memory-limit").await {
+    if !bench
+        .has_group_for(
+            "memory-limit",
+            "t29_a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps_its_own",
+        )
+        .await
+    {
         return;
     }
     // The control: half of it is no trouble.
@@ -185,9 +215,12 @@ async fn a_command_that_takes_too_much_memory_ends_as_that_and_the_service_keeps
 }
 
 #[tokio::test]
-async fn a_flood_of_small_files_in_memory_counts_as_memory() {
+async fn t29_a_flood_of_small_files_in_memory_counts_as_memory() {
     let bench = bench(|config| config.memory_bytes = 64 << 20);
-    if !bench.has("memory-limit").await {
+    if !bench
+        .has_group_for("memory-limit", "t29_a_flood_of_small_files_in_memory_counts_as_memory")
+        .await
+    {
         return;
     }
     let flood = "python3 -c \"import os\nfor n in range(1000000): os.close(os.open(f'/tmp/{n}', os.O_CREAT))\"";
@@ -196,7 +229,7 @@ async fn a_flood_of_small_files_in_memory_counts_as_memory() {
 }
 
 #[tokio::test]
-async fn a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_are() {
+async fn t30_a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_are() {
     let bench = bench(|config| {
         config.workspace_bytes = 20 << 20;
         config.tmp_bytes = 8 << 20;
@@ -220,7 +253,7 @@ async fn a_full_workspace_ends_the_command_and_full_memory_files_end_where_they_
 }
 
 #[tokio::test]
-async fn a_flood_of_small_files_in_the_workspace_ends_the_command() {
+async fn t30_a_flood_of_small_files_in_the_workspace_ends_the_command() {
     let bench = bench(|config| config.workspace_files = 20_000);
     let flood =
         "python3 -c \"import os\nfor n in range(LIMIT): os.close(os.open(str(n), os.O_CREAT))\"";
@@ -230,7 +263,7 @@ async fn a_flood_of_small_files_in_the_workspace_ends_the_command() {
 }
 
 #[tokio::test]
-async fn what_must_stay_free_of_the_file_system_stays_free() {
+async fn t30_what_must_stay_free_of_the_file_system_stays_free() {
     let system = free_bytes();
     // The control: the floor is far away.
     let far = bench(|config| config.free_bytes = system / 2);
@@ -247,10 +280,14 @@ fn free_bytes() -> u64 {
 }
 
 #[tokio::test]
-async fn a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor() {
+async fn t31_a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor() {
     let limit = Duration::from_secs(2);
     let burn = "for n in 1 2 3 4 5 6 7 8; do while :; do :; done & done; wait";
     let free = bench(|_| {});
+    // The control: what is over in time ends by itself.
+    let short = command("timeout 0.2 bash -c 'while :; do :; done'", MINUTE);
+    let finished = free.sandbox.run(&free.workspaces[0], &short).await.unwrap();
+    assert_eq!(finished.end, End::Exited(124), "ended by `timeout`, not by the service");
     for script in [burn, "sleep infinity"] {
         let finished =
             free.sandbox.run(&free.workspaces[0], &command(script, limit)).await.unwrap();
@@ -273,7 +310,8 @@ for _ in range(4): os.wait()
 print(sum(map(int, os.read(pipe[0], 100).split())))
 ""#;
     let tight = bench(|config| config.cpus = 0.1);
-    if !tight.has("processor-limit").await {
+    let part = "the second half of t31_a_busy_loop_ends_at_its_time_limit_and_gets_its_share_of_the_processor";
+    if !tight.has_group_for("processor-limit", part).await {
         return;
     }
     let [alone, limited] = [free.run(share).await, tight.run(share).await]

@@ -34,7 +34,9 @@ async fn no_answer_of_a_forge_ends_the_service() {
     house.forge.fault(Matcher::new("GET", "/api/v1/repos/acme/hours/issues/1"), later, 1);
     house.forge.person("ann").add_label(&house.repo, issue, "hyla").await;
     house.clock.advance(house.bot.config.queue.settle);
-    let served = bot::serve::serve(Arc::clone(&house.bot), &secrets, std::future::pending());
+    let hangups = bot::serve::hangups().expect("signals can be listened to");
+    let served =
+        bot::serve::serve(Arc::clone(&house.bot), &secrets, hangups, std::future::pending());
     let ended = tokio::time::timeout(Duration::from_secs(8), served).await;
     assert!(ended.is_err(), "the service ended by itself: {ended:?}");
 }
@@ -49,7 +51,8 @@ async fn a_client_that_says_half_a_request_does_not_hold_up_the_stop() {
         let quit = async move {
             let _ = stopped.await;
         };
-        bot::serve::serve(bot, &secrets, quit).await.map_err(|error| error.to_string())
+        let hangups = bot::serve::hangups().expect("signals can be listened to");
+        bot::serve::serve(bot, &secrets, hangups, quit).await.map_err(|error| error.to_string())
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut half = std::net::TcpStream::connect(address).expect("it listens");

@@ -257,7 +257,9 @@ async fn a_service_whose_worker_dies_ends_as_an_error() {
     let bot = house.second_bot_at(Arc::clone(&clock) as Arc<dyn Clock>).await;
     // Between two jobs, where nothing catches it.
     clock.times.store(u32::MAX, Ordering::SeqCst);
-    let served = serve::serve(Arc::new(bot), &house.secrets(), std::future::pending()).await;
+    let hangups = serve::hangups().expect("signals can be listened to");
+    let served =
+        serve::serve(Arc::new(bot), &house.secrets(), hangups, std::future::pending()).await;
     let error = served.expect_err("a dead worker is no success").to_string();
     assert!(error.contains("ended by itself"), "{error}");
     house.assert_clean().await;

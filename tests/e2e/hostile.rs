@@ -42,7 +42,7 @@ fn observations(house: &House) -> Vec<String> {
 const FIX: &str = "sed -i 's/return opens <=/return closes < opens or opens <=/' hours.py";
 
 #[tokio::test]
-async fn a_poisoned_repository_runs_nothing_on_the_host() {
+async fn t18_a_poisoned_repository_runs_nothing_on_the_host() {
     let marker = tempfile::tempdir().expect("the temp folder can be written");
     let trap = marker.path().join("trap");
     let poison = format!(

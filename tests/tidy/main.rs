@@ -1,9 +1,11 @@
 //! The repository's own rules, checked over the files that git knows. Each rule is a pure function over a path and a text,
 //! and has a test that it sees what it forbids. Formatting and the usual lints are rustfmt's and clippy's.
 
+mod attacks;
 mod code;
 mod rules;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -71,6 +73,30 @@ fn the_top_level_holds_what_it_should_and_nothing_else() {
     entries.sort();
     entries.dedup();
     assert_eq!(entries, ALLOWED);
+}
+
+#[test]
+fn each_attack_of_the_list_has_a_test_with_its_id() {
+    let sources = files().into_iter().filter(|path| path.ends_with(".rs"));
+    let texts = sources.filter_map(|path| std::fs::read_to_string(root().join(path)).ok());
+    let found: BTreeSet<u32> = texts.flat_map(|text| attacks::ids(&text)).collect();
+    let missing: Vec<String> =
+        attacks::IDS.filter(|id| !found.contains(id)).map(|id| format!("t{id:02}_")).collect();
+    assert_eq!(missing, Vec::<String>::new(), "no test has a name that begins so");
+
+    let ids = |text: &str| attacks::ids(text).into_iter().collect::<Vec<_>>();
+    assert_eq!(ids("#[test]\nfn t09_x() {}\n  #[tokio::test]\n  async fn t10_y() {}"), [9, 10]);
+    assert_eq!(ids("#[tokio::test(flavor = \"x\")]\n/// T4.\nasync fn t04_x() {}"), [4]);
+    for none in [
+        "fn t09_x() {}",
+        "#[test]\nfn a() {}\nfn t09_x() {}",
+        "#[test]\n#[ignore = \"x\"]\nfn t09_x() {}",
+        "#[test]\nfn t01_to_t36_x() {}",
+        "#[test]\nfn t9_x() {}",
+        "// #[test] fn t09_x() {}",
+    ] {
+        assert_eq!(ids(none), Vec::<u32>::new(), "{none}");
+    }
 }
 
 /// What is wrong with the numbers of these files, which are `0001_what.sql` and on.

@@ -290,11 +290,14 @@ fn poison(bench: &Bench, marker: &Path) {
          [filter \"evil\"]\n\tclean = {touch}\n\tsmudge = {touch}\n\tprocess = {touch}\n\trequired = true\n\
          [diff]\n\texternal = {touch}\n[diff \"evil\"]\n\ttextconv = {touch}\n\
          [include]\n\tpath = {elsewhere}/more\n[remote \"origin\"]\n\turl = ext::{touch}\n\
-         [url \"file:///nonexistent/\"]\n\tinsteadOf = file:///\n",
+         [url \"file:///nonexistent/\"]\n\tinsteadOf = file:///\n\
+         [extensions]\n\tworktreeConfig = true\n[submodule \"s\"]\n\turl = {touch}\n\tupdate = !{touch}\n",
         hooks = bench.world.path("hooks").display(),
         elsewhere = bench.world.path("elsewhere").display(),
     );
     std::fs::write(dot_git.join("config"), config).unwrap();
+    let more = format!("[core]\n\tworktree = {}\n", bench.world.path("elsewhere").display());
+    std::fs::write(dot_git.join("config.worktree"), more).unwrap();
     std::fs::create_dir_all(bench.world.path("elsewhere")).unwrap();
     std::fs::write(bench.world.path("elsewhere/stolen.txt"), "host\n").unwrap();
     std::fs::create_dir_all(bench.world.path("hooks")).unwrap();
@@ -309,11 +312,14 @@ fn poison(bench: &Bench, marker: &Path) {
     let alternates = bench.world.ada().join(".git/objects");
     std::fs::write(dot_git.join("objects/info/alternates"), alternates.to_str().unwrap()).unwrap();
     bench.write(".gitattributes", b"* filter=evil diff=evil\n");
+    bench.write(".gitmodules", b"[submodule \"s\"]\n\tpath = s\n\turl = ./s\n");
+    git(&bench.root.join(".."), &["init", "--quiet", "--bare", "workspace/nested/.git"]);
+    bench.write("nested/.git/config", b"[core]\n\tbare = true\n\tfsmonitor = evil\n");
     bench.write("a.txt", b"edited\n");
 }
 
 #[tokio::test]
-async fn a_poisoned_repository_in_the_workspace_runs_nothing() {
+async fn t18_a_poisoned_repository_in_the_workspace_runs_nothing() {
     let bench = Bench::with(&[("a.txt", b"one\n")]).await;
     let marker = bench.world.path("marker");
     poison(&bench, &marker);
@@ -324,13 +330,17 @@ async fn a_poisoned_repository_in_the_workspace_runs_nothing() {
 
     let patch = bench.import().await;
     assert!(!marker.exists());
-    assert_eq!(summary(&patch), [(".gitattributes", Kind::Added), ("a.txt", Kind::Modified)]);
+    assert_eq!(
+        summary(&patch),
+        [(".gitattributes", Kind::Added), (".gitmodules", Kind::Added), ("a.txt", Kind::Modified)]
+    );
+    assert_eq!(left_out(&patch), [("nested/.git/", Why::NestedGit)]);
     assert_eq!(blob(&bench, &patch, "a.txt"), b"edited\n");
     assert!(!patch.text.contains("stolen"));
 }
 
 #[tokio::test]
-async fn a_replaced_dot_git_leads_nowhere() {
+async fn t18_a_replaced_dot_git_leads_nowhere() {
     let bench = Bench::with(&[("a.txt", b"one\n")]).await;
     let dot_git = bench.root.join(".git");
     let ada = bench.world.ada().join(".git");
@@ -340,10 +350,15 @@ async fn a_replaced_dot_git_leads_nowhere() {
         &|| std::fs::create_dir(&dot_git).unwrap(),
         &|| {},
     ];
-    for replace in replacements {
+    for (replace, leads_on) in replacements.into_iter().zip([true, true, false, false]) {
         let _ = std::fs::remove_dir_all(&dot_git);
         let _ = std::fs::remove_file(&dot_git);
         replace();
+        // The control: git itself goes where it is sent.
+        let found = try_git(&bench.root, &["rev-parse", "--absolute-git-dir"]);
+        let place = ada.display().to_string();
+        let is_there = String::from_utf8_lossy(&found.stdout).trim() == place;
+        assert_eq!(is_there, leads_on, "{found:?}");
         let patch = bench.import().await;
         assert!(patch.is_empty() && patch.left_out.is_empty(), "{patch:?}");
     }

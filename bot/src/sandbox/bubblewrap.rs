@@ -11,24 +11,20 @@ use std::time::Instant;
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use super::backend::Backend;
 use super::capture::Capture;
 use super::cgroup::{self, Controller, Group, Groups};
 use super::child::{FIRST_FILE, Limits, Orders};
-use super::doctor::Anyway;
 use super::ending::Dying;
 use super::lifecycle::Running;
 use super::spawner::{Spawner, Start};
 use super::streams::{memory, read, read_after_ready};
 use super::watch::{drained, start, still_alive};
 use super::{
-    Command, End, Extras, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
-    seccomp, shown, trusted, watch,
+    Command, End, Extras, Finished, Options, Report, SetupError, arguments, doctor, seccomp, shown,
+    trusted, watch,
 };
 use crate::workspace::Workspace;
-
-/// The user's limit of processes, in commands, where a control group counts those of each command: as many as there may be
-/// workers (`queue.workers`), so that no command takes what another one may have.
-pub(super) const COMMANDS: u64 = 64;
 
 /// Runs each command in a bubblewrap of its own.
 pub(super) struct Bubblewrap {
@@ -192,25 +188,9 @@ impl Bubblewrap {
         Ok((memory(&serde_json::to_vec(&orders)?)?, files, status))
     }
 
-    /// What `RLIMIT_NPROC` is set to, which counts all processes of the user.
-    pub(super) fn processes_of_user(&self) -> u64 {
-        let processes = self.options.config.processes;
-        match self.groups.enforces(Controller::Pids) {
-            Ok(_) => processes * COMMANDS,
-            Err(_) => processes,
-        }
-    }
-
     /// The control groups that commands get.
     pub(super) fn groups(&self) -> &Groups {
         &self.groups
-    }
-}
-
-impl Bubblewrap {
-    /// Why no command may run, if a limit that is required is not enforced.
-    fn refusal(&self) -> Option<SetupError> {
-        doctor::refusal(&self.groups, &self.options.config)
     }
 
     /// A control group with limits of its own.
@@ -228,7 +208,7 @@ impl Bubblewrap {
         if let Some(refused) = watch::refused(command) {
             return Ok(refused);
         }
-        if !self.is_sure() {
+        if self.dying.is_unproven() {
             return Err(SetupError::Unsure);
         }
         watch::let_in(workspace)?;
@@ -272,19 +252,7 @@ impl Bubblewrap {
 }
 
 #[async_trait]
-impl Anyway for Bubblewrap {
-    async fn run_anyway(
-        &self,
-        workspace: &Workspace,
-        command: &Command,
-    ) -> Result<Finished, SetupError> {
-        let group = self.groups.take().map_err(no_group)?;
-        self.run_in(workspace, command, group).await
-    }
-}
-
-#[async_trait]
-impl Sandbox for Bubblewrap {
+impl Backend for Bubblewrap {
     fn name(&self) -> String {
         self.version.clone()
     }
@@ -293,19 +261,29 @@ impl Sandbox for Bubblewrap {
         doctor::probe(self, &self.version, &self.options).await
     }
 
-    async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError> {
-        if let Some(refusal) = self.refusal() {
-            return Err(refusal);
-        }
-        self.run_anyway(workspace, command).await
+    fn refusal(&self) -> Option<SetupError> {
+        doctor::refusal(&self.groups, &self.options.config)
     }
 
-    async fn quiet(&self) -> Result<(), SetupError> {
-        self.dying.quiet().await
+    async fn run_anyway(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<Finished, SetupError> {
+        let group = self.groups.take().map_err(no_group)?;
+        self.run_in(workspace, command, group).await
     }
 
-    fn is_sure(&self) -> bool {
-        !self.dying.is_unproven()
+    fn dying(&self) -> &Dying {
+        &self.dying
+    }
+
+    fn settings(&self) -> &config::Sandbox {
+        &self.options.config
+    }
+
+    fn counts_processes(&self) -> bool {
+        self.groups.enforces(Controller::Pids).is_ok()
     }
 }
 

@@ -13,16 +13,14 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 pub(super) use limits::{
     BREEDER, FEW_BYTES, FEW_PROCESSES, GREEDY, by_service, refusal, size, sized, unmet,
 };
 
+use super::backend::Backend;
 use super::bubblewrap::Bubblewrap;
 use super::{
-    Check, Command, End, Finished, Options, Report, Sandbox, SetupError, Verdict, arguments,
-    workspace_owner,
+    Check, Command, End, Finished, Options, Report, SetupError, Verdict, arguments, workspace_owner,
 };
 use crate::clock::shown;
 use crate::workspace::{Owner, Workspace};
@@ -57,7 +55,7 @@ can mount 'mount -t tmpfs none /tmp'
 can remount 'mount -o remount,bind,rw /usr'
 can namespace 'unshare -U true'
 can setuid 'chmod 4755 /workspace/canary'
-can ring 'grep -q CANARYSOCKET /proc/net/unix'
+can abstract_socket 'grep -q CANARYSOCKET /proc/net/unix'
 say core "$(ulimit -c)"; say open_files "$(ulimit -n)"; say processes_limit "$(ulimit -u)"; say file_kib "$(ulimit -f)"
 say oom_score "$(cat /proc/self/oom_score_adj)"
 size() { say "$1" "$(($(stat -f -c '%b * %S' "$2")))"; }
@@ -69,17 +67,6 @@ exit 7
 
 /// What no command sees of the machine, besides the canaries.
 const HIDDEN: &str = "/etc/shadow /root /var /run /sys /boot";
-
-/// A backend that can also run a command although a limit is missing that is required: to show what is.
-#[async_trait]
-pub(super) trait Anyway: Send + Sync {
-    /// Runs one command, whatever is required.
-    async fn run_anyway(
-        &self,
-        workspace: &Workspace,
-        command: &Command,
-    ) -> Result<Finished, SetupError>;
-}
 
 /// What a backend promises where not all promise the same.
 pub(super) struct Expected<'a> {
@@ -137,8 +124,8 @@ pub(super) async fn probe(sandbox: &Bubblewrap, version: &str, options: &Options
 }
 
 /// Whether all that ran is dead, and the workspace removed.
-pub(super) async fn finish(report: &mut Report, sandbox: &dyn Sandbox, canaries: Canaries) {
-    let quiet = sandbox.quiet().await;
+pub(super) async fn finish(report: &mut Report, sandbox: &dyn Backend, canaries: Canaries) {
+    let quiet = sandbox.dying().quiet().await;
     let seen = quiet.as_ref().map_or_else(SetupError::to_string, |()| "all are dead".into());
     report.add("proves-deaths", quiet.is_ok(), seen);
     if let Err(error) = canaries.workspace.remove() {
@@ -346,8 +333,9 @@ pub(super) fn judge_environment(report: &mut Report, said: &Said, expected: &Exp
 
 /// What a command sees and reaches of the machine.
 fn judge_sight(report: &mut Report, said: &Said) {
-    let is_alone = said.is("devices", "lo") && said.is("tcp", "no") && said.is("ring", "no");
-    report.add("no-network", is_alone, said.shown(&["devices", "tcp", "ring"]));
+    let is_alone =
+        said.is("devices", "lo") && said.is("tcp", "no") && said.is("abstract_socket", "no");
+    report.add("no-network", is_alone, said.shown(&["devices", "tcp", "abstract_socket"]));
     let seen = said.reached("see:");
     report.add(
         "no-host-files",
@@ -393,7 +381,7 @@ pub(super) fn listed(words: &[&str]) -> String {
 pub(super) async fn sleepers(
     report: &mut Report,
     (by, longest): (&str, Duration),
-    sandbox: &dyn Anyway,
+    sandbox: &dyn Backend,
     canaries: &Canaries,
 ) {
     let left = "setsid sleep 60 & setsid sleep 60 >/dev/null 2>&1 &";

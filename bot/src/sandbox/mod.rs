@@ -5,17 +5,15 @@
 
 mod absent;
 mod arguments;
+mod backend;
 mod bubblewrap;
 mod capture;
 mod cgroup;
 pub mod child;
-pub mod confine;
 mod doctor;
 mod ending;
 pub mod forward;
-pub mod guard;
-mod guarded;
-mod landlock;
+pub mod guarded;
 mod lifecycle;
 mod oci;
 mod seccomp;
@@ -276,9 +274,10 @@ pub fn build(options: Options) -> Result<Arc<dyn Sandbox>, SetupError> {
     }
 }
 
-/// The sandbox that the configuration asks for, or one that runs nothing and says why: a service stays up without it.
+/// The sandbox that the configuration asks for, or one that runs nothing and says why, until a probe finds that it can be
+/// built: a service stays up without it.
 pub fn build_or_none(options: Options) -> Arc<dyn Sandbox> {
-    build(options).unwrap_or_else(|error| Arc::new(absent::Absent::new(error)))
+    build(options.clone()).unwrap_or_else(|error| Arc::new(absent::Absent::new(options, error)))
 }
 
 /// Who owns the workspaces: the sandbox's own user where the service runs as root.

@@ -16,7 +16,7 @@ use bot::sandbox::{Confinement, End, Extras, SetupError, Verdict, build};
 use tokio::net::UdpSocket;
 
 use super::bench::{Bench, IF_POSSIBLE, bench, command, compare, lives, marker, options, outside};
-use super::bench::{probe, until};
+use super::bench::{probe, sleepers, until};
 
 /// A user that no other test has, whatever else runs on this machine.
 fn own_user() -> u32 {
@@ -389,7 +389,8 @@ async fn t39_a_user_that_somebody_else_is_gets_no_command() {
         .args([format!("--reuid={uid}"), "--clear-groups".into(), "sleep".into(), pause.clone()])
         .spawn()
         .unwrap();
-    until("it has begun", || lives(&format!("sleep {pause}"))).await;
+    // Not while it is still `setpriv`, which is root.
+    until("it has begun", || !sleepers(&pause).is_empty()).await;
     let refused = bench.sandbox.run(&bench.workspace, &command("true")).await.unwrap_err();
     assert!(matches!(refused, SetupError::Start { .. }), "{refused}");
     assert!(refused.to_string().contains("has a process already"), "{refused}");

@@ -91,7 +91,8 @@ async fn check_c_the_service_sweeps_by_itself_and_a_late_webhook_changes_nothing
     };
     let (done, quit) = tokio::sync::oneshot::channel();
     let secrets = house.secrets();
-    let service = serve::serve(bot, &secrets, async move {
+    let hangups = serve::hangups().expect("signals can be listened to");
+    let service = serve::serve(bot, &secrets, hangups, async move {
         // Either way it is time to stop.
         let _ = quit.await;
     });

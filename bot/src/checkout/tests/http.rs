@@ -2,11 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::checkout::testing::{World, remote, repo};
+use crate::checkout::testing::{World, git, remote, repo, try_git};
 use crate::checkout::{Error, Mirrors, RemoteError};
 use crate::job::Failure;
+use crate::patch;
+use crate::workspace::Owner;
 
 const CHALLENGE: &str = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"forge\"\r\n";
 
@@ -190,6 +193,57 @@ async fn t20_a_push_follows_no_redirect_with_the_token() {
         assert!(refused.is_err(), "{refused:?}");
         assert!(other.heads().is_empty(), "{:?}", other.heads());
     }
+}
+
+/// All that makes git of a workspace push elsewhere, by another road, or with somebody else's word.
+fn poison(root: &Path, port: u16, trap: &Path) {
+    let there = format!("http://127.0.0.1:{port}/acme/app.git");
+    for (key, value) in [
+        ("remote.origin.url", there.as_str()),
+        ("remote.origin.pushurl", &there),
+        (&format!("url.{there}.insteadOf"), "http"),
+        (&format!("url.{there}.pushInsteadOf"), "http"),
+        ("http.proxy", &format!("http://127.0.0.1:{port}")),
+        ("http.extraHeader", "X-Poison: 1"),
+        ("http.followRedirects", "true"),
+        ("credential.helper", &format!("!touch {}", trap.display())),
+    ] {
+        git(root, &["config", key, value]);
+    }
+}
+
+#[tokio::test]
+async fn t19_a_poisoned_remote_sends_a_push_nowhere_but_to_the_forge() {
+    let world = World::with(&[("a.txt", b"one\n")]);
+    let base = world.fetch().await;
+    let root = world.path("workspace");
+    let workspace = base.workspace(&root, Owner::Service).await.unwrap();
+    let other = Server::start(|_| CHALLENGE.to_owned());
+    let trap = world.path("trap");
+    poison(&root, other.port, &trap);
+    // The control: git itself, which the bot does not run there, asks the other for all, and the helper for a word.
+    let push = ["-c", "core.askPass=/bin/true", "push", "origin", "HEAD:refs/heads/x"];
+    assert!(!try_git(&root, &push).status.success());
+    let n_before = other.heads().len();
+    assert!(n_before > 0 && other.heads()[0].contains("X-Poison"), "{:?}", other.heads());
+    assert!(trap.exists(), "the helper was not asked");
+    std::fs::remove_file(&trap).unwrap();
+
+    let forge = Server::start(|head| match head.contains(TOKEN) {
+        true => "HTTP/1.1 403 Forbidden\r\n".to_owned(),
+        false => CHALLENGE.to_owned(),
+    });
+    let limits = patch::Limits::for_gate(&config::Gate::default());
+    patch::import(&workspace, &base.mirror, &base.commit, &limits).await.unwrap();
+    let there = remote(&format!("http://127.0.0.1:{}/acme/app.git", forge.port));
+    let pushed =
+        crate::publish::push(&base.mirror, &base.commit, "hyla/issue-1-1", "hyla/", &there).await;
+    assert!(pushed.is_err(), "this forge takes nothing");
+    assert!(forge.n_tokens() > 0, "{:?}", forge.heads());
+    assert!(forge.heads().iter().all(|head| head.contains(" /acme/app.git/")));
+    assert!(forge.heads().iter().all(|head| !head.contains("X-Poison")));
+    assert_eq!(other.heads().len(), n_before, "somebody came to the other");
+    assert!(!trap.exists());
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn a_workspace_has_the_exact_bytes_modes_and_links() {
 }
 
 #[tokio::test]
-async fn the_repository_in_a_workspace_is_its_own() {
+async fn t22_the_repository_in_a_workspace_is_its_own() {
     let world = World::with(&[("a.txt", b"one\n")]);
     world.write("a.txt", b"two\n");
     world.commit();
@@ -103,17 +103,33 @@ async fn the_repository_in_a_workspace_is_its_own() {
 }
 
 #[tokio::test]
-async fn an_agent_that_destroys_its_objects_does_not_reach_the_mirror() {
+async fn t22_an_agent_that_destroys_its_objects_does_not_reach_the_mirror() {
     let world = World::with(&[("a.txt", b"one\n")]);
     let base = world.fetch().await;
     let root = provide(&world, &base).await;
-    for path in everything_below(&root.join(".git/objects")) {
-        if path.is_file() {
+    // The control: git's own clone of a folder shares its objects, and what destroys those destroys the origin.
+    git(world.dir.path(), &["clone", "--quiet", "--bare", "forge.git", "origin.git"]);
+    git(world.dir.path(), &["clone", "--quiet", "--local", "origin.git", "careless"]);
+    assert!(destroy_objects(&world.path("careless/.git/objects")) > 0);
+    assert!(!try_git(&world.path("origin.git"), &["fsck", "--strict"]).status.success());
+
+    assert!(destroy_objects(&root.join(".git/objects")) > 0);
+    git(base.mirror.path(), &["fsck", "--strict"]);
+    for path in everything_below(&base.mirror.path().join("objects")) {
+        let metadata = path.symlink_metadata().unwrap();
+        assert!(metadata.is_dir() || metadata.nlink() == 1, "{} is linked", path.display());
+    }
+}
+
+/// Overwrites every object below a folder. Returns how many there were.
+fn destroy_objects(objects: &Path) -> usize {
+    let files = everything_below(objects).into_iter().filter(|path| path.is_file());
+    files
+        .map(|path| {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
             std::fs::write(&path, "rubbish").unwrap();
-        }
-    }
-    git(base.mirror.path(), &["fsck", "--strict"]);
+        })
+        .count()
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::backend::Backend;
 use super::super::bubblewrap::Bubblewrap;
 use super::super::cgroup::{Controller, Groups, Limits, Version};
 use super::super::{Check, End, Options, Report, SetupError, Verdict};

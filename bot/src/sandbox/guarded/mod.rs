@@ -4,6 +4,9 @@
 //! Both say of themselves what they are, wherever people look. A command runs in its workspace at the workspace's own path,
 //! with a home and a folder for temporary files that are gone after it. Neither is ever used in place of another backend.
 
+pub mod confine;
+pub mod guard;
+mod landlock;
 mod probe;
 mod refusal;
 mod running;
@@ -17,20 +20,20 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use super::backend::Backend;
 use super::capture::Capture;
 use super::cgroup::{self, Group, Groups};
 use super::child::Limits;
-use super::confine::{Orders, Walls};
-use super::doctor::Anyway;
 use super::ending::Dying;
 use super::streams::{memory, read};
 use super::watch::{self, drained, start, still_alive};
 use super::{
-    Command, Confinement, End, Finished, Options, Report, Sandbox, SetupError, arguments, doctor,
-    landlock, seccomp, shown,
+    Command, Confinement, End, Finished, Options, Report, SetupError, arguments, doctor, seccomp,
+    shown,
 };
 use crate::workspace::Workspace;
 
+use confine::{Orders, Walls};
 use running::{Running, Start};
 use scratch::Scratch;
 
@@ -92,11 +95,6 @@ impl Guarded {
             cpus: options.config.cpus,
         });
         Self { kind, options, groups, dying: Dying::new(), turn: tokio::sync::Mutex::default() }
-    }
-
-    /// Why no command may run, if a limit that is required is not enforced.
-    fn refusal(&self) -> Option<SetupError> {
-        doctor::refusal(&self.groups, &self.options.config)
     }
 
     /// The user that commands become; none where they stay who the service is.
@@ -201,7 +199,7 @@ impl Guarded {
             limits: Limits {
                 open_files: settings.open_files,
                 file_bytes: settings.file_bytes,
-                processes: settings.processes,
+                processes: self.processes_of_user(),
             },
             walls,
         }
@@ -231,7 +229,29 @@ impl Guarded {
 }
 
 #[async_trait]
-impl Anyway for Guarded {
+impl Backend for Guarded {
+    fn name(&self) -> String {
+        match &self.kind {
+            Kind::Degraded { landlock } => format!("landlock-degraded (Landlock ABI {landlock})"),
+            Kind::Unconfined => "none".into(),
+        }
+    }
+
+    fn confinement(&self) -> Confinement {
+        match self.kind {
+            Kind::Degraded { .. } => Confinement::Degraded,
+            Kind::Unconfined => Confinement::None,
+        }
+    }
+
+    async fn probe(&self) -> Report {
+        probe::probe(self).await
+    }
+
+    fn refusal(&self) -> Option<SetupError> {
+        doctor::refusal(&self.groups, &self.options.config)
+    }
+
     async fn run_anyway(
         &self,
         workspace: &Workspace,
@@ -258,40 +278,17 @@ impl Anyway for Guarded {
         }
         finished
     }
-}
 
-#[async_trait]
-impl Sandbox for Guarded {
-    fn name(&self) -> String {
-        match &self.kind {
-            Kind::Degraded { landlock } => format!("landlock-degraded (Landlock ABI {landlock})"),
-            Kind::Unconfined => "none".into(),
-        }
+    fn dying(&self) -> &Dying {
+        &self.dying
     }
 
-    fn confinement(&self) -> Confinement {
-        match self.kind {
-            Kind::Degraded { .. } => Confinement::Degraded,
-            Kind::Unconfined => Confinement::None,
-        }
+    fn settings(&self) -> &config::Sandbox {
+        &self.options.config
     }
 
-    async fn probe(&self) -> Report {
-        probe::probe(self).await
-    }
-
-    async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError> {
-        match self.refusal() {
-            Some(refusal) => Err(refusal),
-            None => self.run_anyway(workspace, command).await,
-        }
-    }
-
-    async fn quiet(&self) -> Result<(), SetupError> {
-        self.dying.quiet().await
-    }
-
-    fn is_sure(&self) -> bool {
-        !self.dying.is_unproven()
+    /// They run one at a time.
+    fn counts_processes(&self) -> bool {
+        false
     }
 }

@@ -1,12 +1,13 @@
 //! What the two backends without namespaces do keep, tried with canaries, and what they do not, said by name.
 
 use super::{Guarded, Kind};
+use crate::sandbox::backend::Backend;
 use crate::sandbox::cgroup::{Controller, Groups};
 use crate::sandbox::doctor::{
-    Anyway, Canaries, Expected, PATIENCE, SOON, Said, by_service, command, finish,
-    judge_environment, judge_limits, size, sleepers, told, unmet,
+    Canaries, Expected, PATIENCE, SOON, Said, by_service, command, finish, judge_environment,
+    judge_limits, size, sleepers, told, unmet,
 };
-use crate::sandbox::{Check, End, Finished, Report, Sandbox, Verdict, workspace_owner};
+use crate::sandbox::{Check, End, Finished, Report, Verdict, workspace_owner};
 use crate::workspace::Owner;
 
 /// Tries what is promised. Prints `name=value` lines, which the host judges.
@@ -147,7 +148,7 @@ fn judge(report: &mut Report, sandbox: &Guarded, finished: &Finished, canaries: 
     let wanted = Expected {
         settings: &sandbox.options.config,
         uid: expected,
-        processes: sandbox.options.config.processes,
+        processes: sandbox.processes_of_user(),
         tells_of_privileges: true,
         init_names: None,
     };

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use command_fds::{CommandFdExt, FdMapping};
 
+use super::guard::{self, Told};
 use crate::sandbox::cgroup::Group;
 use crate::sandbox::child::FIRST_FILE;
 use crate::sandbox::ending::{DEATH, Dying, Living, Mortal, handle, is_readable};
-use crate::sandbox::guard::{self, Told};
 
 /// What to start.
 pub(super) struct Start {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::super::backend::Backend;
 use super::super::cgroup::{self, Limits};
 use super::super::doctor::{
-    Anyway, BREEDER, Canaries, Expected, FEW_BYTES, FEW_PROCESSES, GREEDY, PATIENCE, Said,
-    by_service, command, finish, judge, listed, size, sized, sleepers, told,
+    BREEDER, Canaries, Expected, FEW_BYTES, FEW_PROCESSES, GREEDY, PATIENCE, Said, by_service,
+    command, finish, judge, listed, size, sized, sleepers, told,
 };
-use super::super::{Check, Command, End, Extras, Report, Sandbox, Verdict};
+use super::super::{Check, Command, End, Extras, Report, Verdict};
 use super::engine::{Engine, Kind, Users};
 use super::{Oci, arguments, workspace_owner};
 

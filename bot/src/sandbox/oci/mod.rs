@@ -24,14 +24,13 @@ use async_trait::async_trait;
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::oneshot;
 
-use super::bubblewrap::COMMANDS;
+use super::backend::Backend;
 use super::capture::Capture;
 use super::cgroup::{Counter, Limits};
-use super::doctor::Anyway;
 use super::ending::Dying;
 use super::watch::{self, drained, start, still_alive};
 use super::{
-    Command, End, Finished, Options, Report, Sandbox, SetupError, Stream, forward, shown, streams,
+    Command, End, Finished, Options, Report, SetupError, Stream, forward, shown, streams,
     workspace_owner,
 };
 use crate::workspace::{MOUNT, Workspace};
@@ -93,12 +92,6 @@ impl Oci {
         Limits { memory_bytes, processes, cpus }
     }
 
-    /// What `RLIMIT_NPROC` is set to, which counts all processes of the user.
-    fn processes_of_user(&self) -> u64 {
-        let processes = self.options.config.processes;
-        if self.engine.limits.processes { processes * COMMANDS } else { processes }
-    }
-
     /// Everything of the host that a command sees.
     fn mounts(&self, workspace: &Workspace, command: &Command) -> io::Result<Vec<Mount>> {
         let mut mounts = self.folder.mounts.clone();
@@ -150,15 +143,6 @@ impl Oci {
         Container::start(&self.engine, name, &words, &self.dying)
     }
 
-    /// Why no command may run, if a limit that is required is not enforced.
-    fn refusal(&self) -> Option<SetupError> {
-        let limit = doctor::unmet(&self.options.config, &self.engine).into_iter().next()?;
-        Some(unusable(
-            format!("`{limit}` of one command is not limited by {}", self.engine.name()),
-            doctor::HAND_OVER.into(),
-        ))
-    }
-
     /// Runs one command with these limits, whatever is required.
     async fn run_with(
         &self,
@@ -169,7 +153,7 @@ impl Oci {
         if let Some(refused) = watch::refused(command) {
             return Ok(refused);
         }
-        if !self.is_sure() {
+        if self.dying.is_unproven() {
             return Err(SetupError::Unsure);
         }
         watch::let_in(workspace)?;
@@ -265,18 +249,7 @@ async fn begin(container: &mut Container, ready: oneshot::Receiver<()>, orders: 
 }
 
 #[async_trait]
-impl Anyway for Oci {
-    async fn run_anyway(
-        &self,
-        workspace: &Workspace,
-        command: &Command,
-    ) -> Result<Finished, SetupError> {
-        self.run_with(workspace, command, &self.limits()).await
-    }
-}
-
-#[async_trait]
-impl Sandbox for Oci {
+impl Backend for Oci {
     fn name(&self) -> String {
         self.engine.name()
     }
@@ -285,19 +258,32 @@ impl Sandbox for Oci {
         doctor::probe(self).await
     }
 
-    async fn run(&self, workspace: &Workspace, command: &Command) -> Result<Finished, SetupError> {
-        if let Some(refusal) = self.refusal() {
-            return Err(refusal);
-        }
-        self.run_anyway(workspace, command).await
+    fn refusal(&self) -> Option<SetupError> {
+        let limit = doctor::unmet(&self.options.config, &self.engine).into_iter().next()?;
+        Some(unusable(
+            format!("`{limit}` of one command is not limited by {}", self.engine.name()),
+            doctor::HAND_OVER.into(),
+        ))
     }
 
-    async fn quiet(&self) -> Result<(), SetupError> {
-        self.dying.quiet().await
+    async fn run_anyway(
+        &self,
+        workspace: &Workspace,
+        command: &Command,
+    ) -> Result<Finished, SetupError> {
+        self.run_with(workspace, command, &self.limits()).await
     }
 
-    fn is_sure(&self) -> bool {
-        !self.dying.is_unproven()
+    fn dying(&self) -> &Dying {
+        &self.dying
+    }
+
+    fn settings(&self) -> &config::Sandbox {
+        &self.options.config
+    }
+
+    fn counts_processes(&self) -> bool {
+        self.engine.limits.processes
     }
 }
 

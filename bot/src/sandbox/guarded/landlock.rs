@@ -12,7 +12,7 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use super::arguments::java;
+use crate::sandbox::arguments::java;
 
 /// The last one that this text was written for. What a kernel does not know of it is left out.
 const KNOWN: ABI = ABI::V10;

@@ -15,9 +15,10 @@ use std::process::{Command, ExitCode, Stdio};
 use nix::sys::signal::SigSet;
 use serde::{Deserialize, Serialize};
 
-use super::child::{self, Limits};
 use super::guard::{STATUS, Told};
-use super::{landlock, seccomp};
+use super::landlock;
+use crate::sandbox::child::{self, Limits};
+use crate::sandbox::seccomp;
 
 /// The hidden command's name. Its argument is the guard's own number.
 pub const NAME: &str = "sandbox-confine";

@@ -17,8 +17,8 @@ use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, WaitOptions, pidfd_open, pidfd_send_signal, wait};
 use serde::{Deserialize, Serialize};
 
-use super::child;
 use super::confine::{self, Orders};
+use crate::sandbox::child;
 
 /// The hidden command's name.
 pub const NAME: &str = "sandbox-guard";
