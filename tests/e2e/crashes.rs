@@ -18,6 +18,10 @@ use tests::story::swept;
 /// Works until the job has reached a stage, and then drops the work as a kill would.
 pub(crate) async fn killed_at(house: &House, stage: Stage) {
     house.clock.advance(house.bot.config.queue.settle);
+    if stage == Stage::Publish {
+        // The last stage is short: on a busy machine it might be over before anybody looks.
+        house.forge.fault(Matcher::new("POST", "*/pulls"), Fault::Hang, 1);
+    }
     let reached = async {
         loop {
             if let Some(row) = house.jobs().await.first()
@@ -33,6 +37,7 @@ pub(crate) async fn killed_at(house: &House, stage: Stage) {
         () = reached => {}
         _ = house.step() => panic!("the job ended before {stage:?}"),
     }
+    house.forge.clear_faults();
 }
 
 #[tokio::test]
