@@ -3,7 +3,8 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::forge::{Issue, LabelChange, LabelEvent, LinkedPull, User};
+use crate::command;
+use crate::forge::{Comment, Issue, LabelChange, LabelEvent, LinkedPull, User};
 use crate::job::{Ask, Rule};
 
 /// Whose asks are not followed, whatever they may do.
@@ -16,7 +17,7 @@ pub struct Bots<'a> {
 }
 
 impl Bots<'_> {
-    fn hold(&self, user: &User) -> bool {
+    pub(crate) fn hold(&self, user: &User) -> bool {
         self.others.iter().any(|login| login.eq_ignore_ascii_case(&user.login))
     }
 }
@@ -155,10 +156,12 @@ pub fn manners(
 pub enum Still {
     /// It stands.
     Asked(Asked),
-    /// The label has been taken off, or put on anew, which is another ask.
+    /// The label has been taken off, or put on anew, which is another ask; or the comment is gone or says something else.
     Withdrawn,
     /// The issue has been closed.
     Closed,
+    /// The issue had been closed before the comment was written.
+    ClosedBefore,
     /// The issue has been locked.
     Locked,
     /// It is a pull request, and never was an issue.
@@ -167,22 +170,46 @@ pub enum Still {
     AdderUnknown,
 }
 
+/// Where an ask can be seen to stand still.
+#[derive(Debug, Clone, Copy)]
+pub struct Signs<'a> {
+    /// The whole history of the label, oldest first.
+    pub events: &'a [LabelEvent],
+    /// The comments, where one of them asked.
+    pub comments: &'a [Comment],
+}
+
 /// Whether an ask still stands: after a restart, and once more before anything is published.
-pub fn still(issue: &Issue, label: &str, events: &[LabelEvent], ask: &Ask) -> Still {
+pub fn still(issue: &Issue, label: &str, signs: Signs<'_>, ask: &Ask) -> Still {
+    let events = signs.events;
     if issue.is_pull {
         return Still::Pull;
     }
+    let asking = match ask {
+        Ask::Comment { id } => signs.comments.iter().find(|comment| comment.id == *id),
+        Ask::Label { .. } | Ask::Opened { .. } | Ask::Command { .. } | Ask::Sweep { .. } => None,
+    };
     if !issue.is_open {
-        return Still::Closed;
+        let was_before =
+            issue.closed_at.zip(asking).is_some_and(|(closed, asking)| closed <= asking.created_at);
+        return if was_before { Still::ClosedBefore } else { Still::Closed };
     }
     if issue.is_locked {
         return Still::Locked;
     }
     let (by, at) = match ask {
-        // An operator's word does not hang on the label.
-        Ask::Command { at } => {
+        // An operator's word does not hang on the label, and a sweep is one.
+        Ask::Command { at } | Ask::Sweep { at, .. } => {
             let at = DateTime::from_timestamp(*at, 0).unwrap_or_default();
             return Still::Asked(Asked { ask: ask.clone(), by: None, at });
+        }
+        Ask::Comment { .. } => {
+            let standing = asking.filter(|comment| {
+                command::parse(&comment.body).is_some_and(|command| command.asks())
+            });
+            let Some(asking) = standing else { return Still::Withdrawn };
+            let by = Some(asking.author.clone());
+            return Still::Asked(Asked { ask: ask.clone(), by, at: asking.created_at });
         }
         Ask::Opened { issue: id } if events.is_empty() && id.is_none_or(|id| id == issue.id) => {
             (issue.author.clone(), issue.created_at)
@@ -373,9 +400,10 @@ mod tests {
     fn whoever_took_the_label_off_has_not_asked_after_a_restart_either() {
         let events = [event(5, 2, LabelChange::Added), event(6, 3, LabelChange::Removed)];
         let ask = Ask::Label { event: 6 };
-        assert_eq!(still(&issue(), "hyla", &events, &ask), Still::AdderUnknown);
+        let signs = |events| Signs { events, comments: &[] };
+        assert_eq!(still(&issue(), "hyla", signs(&events), &ask), Still::AdderUnknown);
         let asked = label_ask(5, Some(user(2)));
-        assert_eq!(still(&issue(), "hyla", &events[..1], &asked.ask), Still::Asked(asked));
+        assert_eq!(still(&issue(), "hyla", signs(&events[..1]), &asked.ask), Still::Asked(asked));
     }
 
     #[test]

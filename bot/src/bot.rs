@@ -14,10 +14,10 @@ use crate::checkout::Mirrors;
 use crate::clock::{Clock, later};
 use crate::doctor::ADD_A_FORGE;
 use crate::egress;
-use crate::folder::{Folder, make_way};
-use crate::forge::{self, Forge};
+use crate::folder::{self, Folder, make_way};
+use crate::forge::{self, Forge, Permission, User};
 use crate::halt::chain;
-use crate::job::{Job, JobId, Rule};
+use crate::job::{Job, JobId, RepoName, Rule, Subject};
 use crate::metrics::Metrics;
 use crate::model::{self, Error, Model, Settings};
 use crate::owner;
@@ -48,6 +48,10 @@ pub struct Bot {
     pub redactor: Redactor,
     /// Told when there may be a job to claim.
     pub wake: Arc<Notify>,
+    /// Told when there is a command to carry out.
+    pub orders: Arc<Notify>,
+    /// Told when a running job may have to stop.
+    pub halts: Notify,
     /// What is counted of all that.
     pub metrics: Metrics,
     doors: BTreeMap<String, Door>,
@@ -80,6 +84,22 @@ impl Place {
     /// Whose asks are not followed here.
     pub(crate) fn bots(&self) -> Bots<'_> {
         Bots { own_id: self.own_id, others: &self.settings.bots }
+    }
+
+    /// Whether a user may write to a repository. A right that the forge does not tell is none.
+    ///
+    /// # Errors
+    /// The forge does not answer.
+    pub(crate) async fn may_write(
+        &self,
+        repo: &RepoName,
+        user: &User,
+    ) -> Result<bool, forge::Error> {
+        match self.forge.permission(repo, user).await {
+            Ok(permission) => Ok(permission >= Permission::Write),
+            Err(forge::Error::Denied { .. } | forge::Error::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -132,6 +152,8 @@ impl Bot {
             workshop,
             redactor: Redactor::new(&secrets.all()),
             wake: Arc::new(Notify::new()),
+            orders: Arc::new(Notify::new()),
+            halts: Notify::new(),
             metrics: Metrics::default(),
             clock,
             doors,
@@ -163,6 +185,18 @@ impl Bot {
         Ok(door.place(&subject.forge).await?)
     }
 
+    /// The place of an issue; none if the bot may not work there.
+    ///
+    /// # Errors
+    /// The forge does not say who the bot is.
+    pub(crate) async fn place_of(&self, subject: &Subject) -> Result<Option<Place>, forge::Error> {
+        let door = self.doors.get(&subject.forge);
+        match door.filter(|door| door.settings.allows(&subject.repo.to_string())) {
+            Some(door) => door.place(&subject.forge).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The doors to the forges, by name.
     pub(crate) fn doors(&self) -> impl Iterator<Item = (&str, &Door)> {
         self.doors.iter().map(|(name, door)| (name.as_str(), door))
@@ -175,7 +209,7 @@ impl Bot {
 
     /// The folder of a job.
     pub fn folder(&self, job: JobId) -> Folder {
-        Folder::new(self.config.data_dir.join("jobs").join(job.to_string()), self.workshop.owner)
+        Folder::new(folder::of_job(&self.config.data_dir, job), self.workshop.owner)
     }
 
     /// Prolongs a lease. Whether it is held still, as far as the database answers.

@@ -50,10 +50,7 @@ pub async fn run(bot: &Bot, stop: &Stop) {
         if let Err(error) = once(bot).await {
             tracing::error!(error = %chain(&error), "the clean-up failed");
         }
-        tokio::select! {
-            () = stop.stopped() => {}
-            () = tokio::time::sleep(every) => {}
-        }
+        stop.rest(every).await;
     }
 }
 

@@ -23,6 +23,11 @@ pub fn before(instant: DateTime<Utc>, age: Duration) -> DateTime<Utc> {
     instant.checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC)
 }
 
+/// A wait that doubles each time, after so many times.
+pub fn doubled(wait: Duration, n_times: u32) -> Duration {
+    wait.saturating_mul(1_u32.checked_shl(n_times).unwrap_or(u32::MAX))
+}
+
 /// A time for people to read: in whole seconds, from the first one on.
 pub fn shown(time: Duration) -> humantime::FormattedDuration {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -221,6 +221,9 @@ async fn tell(bot: &Bot, lease: &Lease, verdict: Verdict) -> Result<Verdict, Ver
         // Two bots that answer each other never stop.
         Verdict::Ended(End { outcome: Outcome::Refused(Rule::AdderIsBot), .. })
             if job.comment.is_none() => {}
+        // Nobody has asked, so nobody waits for an answer.
+        Verdict::Ended(End { outcome: Outcome::Refused(_), .. })
+            if job.comment.is_none() && matches!(job.ask(), Some(Ask::Sweep { .. })) => {}
         Verdict::Ended(end) => desk.show(Status::Ended(end)).await?,
         Verdict::Retry { end, .. } => {
             let attempt = job.attempt.saturating_add(1);

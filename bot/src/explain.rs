@@ -2,6 +2,7 @@
 //! ledger alone. Pure: a history in, words or JSON with stable names out. No forge is asked.
 
 mod find;
+mod people;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::reply;
 use crate::store::History;
 
 pub use find::find;
+pub use people::{for_people, standing_for_people};
 pub(crate) use standing::shown;
 pub use timeline::Line;
 

@@ -5,7 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::job::JobId;
 use crate::workspace::{Owner, Workspace, scratch_beside};
+
+const TRANSCRIPT: &str = "transcript.jsonl";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -111,7 +114,7 @@ impl Folder {
 
     /// The record of the session.
     pub fn transcript(&self) -> PathBuf {
-        self.root.join("transcript.jsonl")
+        self.root.join(TRANSCRIPT)
     }
 
     /// The patch, as a unified diff.
@@ -128,6 +131,16 @@ impl Folder {
     pub fn root(&self) -> &Path {
         &self.root
     }
+}
+
+/// Where the folder of a job is in the data folder.
+pub fn of_job(data: &Path, job: JobId) -> PathBuf {
+    data.join("jobs").join(job.to_string())
+}
+
+/// Where the record of a job's session is in the data folder.
+pub fn transcript_of(data: &Path, job: JobId) -> PathBuf {
+    of_job(data, job).join(TRANSCRIPT)
 }
 
 /// Makes a folder on the way to workspaces.

@@ -60,6 +60,7 @@ impl From<store::Error> for Verdict {
             store::Error::Database { .. }
             | store::Error::Open { .. }
             | store::Error::Later { .. }
+            | store::Error::Command { .. }
             | store::Error::Row { .. } => halt(Failure::Internal, &error, true, None),
         }
     }

@@ -10,10 +10,11 @@ use tokio::sync::Notify;
 use webhooks::{Accepted, Cause, Delivery, Event, InboxError};
 
 use crate::clock::{Clock, later};
+use crate::command;
 use crate::input;
 use crate::job::Subject;
 use crate::redact::Redactor;
-use crate::store::{Kept, NewDelivery, Sighting, Store};
+use crate::store::{Kept, NewCommand, NewDelivery, Sighting, Store};
 
 /// The door between the webhooks and the store.
 pub struct Inbox {
@@ -27,6 +28,8 @@ pub struct Inbox {
     pub settle: std::time::Duration,
     /// Told when there is something to claim.
     pub wake: Arc<Notify>,
+    /// Told when there is a command to carry out.
+    pub orders: Arc<Notify>,
     /// Takes the secrets out of what is kept: people may have published one.
     pub redactor: Redactor,
 }
@@ -36,6 +39,8 @@ pub struct Inbox {
 pub struct Decision {
     /// The issue to look at, or why there is none.
     pub look: Result<Subject, &'static str>,
+    /// The command that it tells of.
+    pub command: Option<NewCommand>,
     /// The issue or pull request that it is about, where it says so.
     pub about: Option<Subject>,
     /// How it shows that issue, where it may ask for something.
@@ -46,11 +51,12 @@ pub struct Decision {
 impl webhooks::Inbox for Inbox {
     async fn accept(&self, delivery: Delivery, event: Event) -> Result<Accepted, InboxError> {
         let now = self.clock.now();
-        let Decision { look, about, sighting } =
+        let Decision { look, command, about, sighting } =
             decide(&self.forges, &delivery.forge, event, &self.redactor);
-        let (subject, note) = match look {
-            Ok(subject) => (Some(subject), None),
-            Err(why) => (None, Some(why.to_owned())),
+        let (subject, note) = match (look, &command) {
+            (_, Some(_)) => (None, None),
+            (Ok(subject), None) => (Some(subject), None),
+            (Err(why), None) => (None, Some(why.to_owned())),
         };
         let kept = NewDelivery {
             forge: delivery.forge,
@@ -62,10 +68,15 @@ impl webhooks::Inbox for Inbox {
             due: later(now, self.settle),
             note,
             sighting,
+            command,
         };
         match self.store.accept(&kept, now).await {
             Ok(Kept::Queued(_)) => {
                 self.wake.notify_one();
+                Ok(Accepted::Queued)
+            }
+            Ok(Kept::Ordered) => {
+                self.orders.notify_one();
                 Ok(Accepted::Queued)
             }
             Ok(Kept::Joined(_)) => Ok(Accepted::Joined),
@@ -88,6 +99,9 @@ impl Inbox {
     }
 }
 
+/// Why a delivery that tells of a command asks for no look.
+pub const IS_A_COMMAND: &str = "it tells of a command";
+
 /// Decides what a delivery of one of these forges asks for.
 pub fn decide(
     forges: &BTreeMap<String, config::Forge>,
@@ -103,11 +117,17 @@ pub fn decide(
             None => subject,
         }
     };
-    let ((repo, issue), cause, seen) = match event {
+    let ((repo, issue), cause, seen, comment) = match event {
         Event::Other { about, reason } => {
-            return Decision { look: Err(reason), about: about.map(subject), sighting: None };
+            let about = about.map(subject);
+            return Decision { look: Err(reason), command: None, about, sighting: None };
         }
-        Event::IssueSeen { repo, number, cause, seen } => ((repo, number), cause, seen),
+        Event::IssueSeen { repo, number, cause, seen } => ((repo, number), cause, seen, None),
+        Event::CommentWritten { repo, number, comment, seen } => {
+            let comment = command::parse(&comment.body).map(|command| (comment, command));
+            let seen = seen.filter(|_| comment.is_some());
+            ((repo, number), Cause::Changed, seen, comment)
+        }
     };
     let is_allowed = settings.is_some_and(|settings| settings.allows(&repo.to_string()));
     let sighting = settings.zip(seen).map(|(settings, seen)| Sighting {
@@ -115,7 +135,14 @@ pub fn decide(
         words: input::digest_of_words(&seen.title, &seen.body, redactor),
     });
     let subject = subject((repo, issue));
+    let command = comment.filter(|_| is_allowed).map(|(comment, command)| NewCommand {
+        subject: subject.clone(),
+        comment: comment.id,
+        author: comment.author,
+        name_seen: command.name(),
+    });
     let look = match cause {
+        Cause::Changed if command.is_some() => Err(IS_A_COMMAND),
         Cause::Changed => Err("this change alone asks for nothing"),
         Cause::Opened | Cause::Reopened | Cause::LabelsMayHaveChanged => match settings {
             None => Err("no forge has this name"),
@@ -123,5 +150,5 @@ pub fn decide(
             Some(_) => Ok(subject.clone()),
         },
     };
-    Decision { look, about: Some(subject), sighting }
+    Decision { look, command, about: Some(subject), sighting }
 }

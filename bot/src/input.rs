@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::ask::Asked;
 use crate::forge::{self, Comment, Forge, Issue, Permission};
-use crate::job::{CommitId, RepoName};
+use crate::job::{Ask, CommitId, RepoName};
 use crate::redact::Redactor;
 use crate::store::Sighting;
 
@@ -115,11 +115,14 @@ pub(crate) fn digest(parts: &[&str]) -> String {
     hex::encode(hasher.finalize())
 }
 
-/// Whether an issue reads as it did when the label was put on, as far as deliveries saw it then. Before a delivery that
-/// did not see the label, another text may have been asked for.
-pub fn is_as_labelled(issue: &Issue, sightings: &[Sighting], redactor: &Redactor) -> bool {
+/// Whether an issue reads as it did when the label was put on or the comment written, as far as deliveries saw it then.
+/// Before a delivery that did not see the label, another text may have been asked for.
+pub fn is_as_asked(issue: &Issue, ask: &Ask, sightings: &[Sighting], redactor: &Redactor) -> bool {
     let words = digest_of_words(&issue.title, &issue.body, redactor);
-    sightings.iter().rev().take_while(|seen| seen.has_label).all(|seen| seen.words == words)
+    // A job that a comment asked for has the deliveries of that comment alone.
+    let is_by_comment = matches!(ask, Ask::Comment { .. });
+    let mut seen = sightings.iter().rev().take_while(|seen| is_by_comment || seen.has_label);
+    seen.all(|seen| seen.words == words)
 }
 
 /// The comments that may steer the job: written before it was asked for, by people who may write to the repository. The

@@ -92,6 +92,18 @@ pub enum Ask {
         /// in the key of an earlier release.
         issue: Option<i64>,
     },
+    /// A sweep over the backlog found it.
+    Sweep {
+        /// The sweep's name.
+        name: String,
+        /// Its scheduled instant, in Unix seconds.
+        at: i64,
+    },
+    /// A person asked with a command in a comment.
+    Comment {
+        /// The forge's id of the comment.
+        id: i64,
+    },
     /// A person asked on the command line; when, in Unix seconds.
     Command {
         /// Unix seconds.
@@ -105,7 +117,9 @@ impl fmt::Display for Ask {
             Self::Label { event } => write!(f, "label:{event}"),
             Self::Opened { issue: Some(issue) } => write!(f, "opened:{issue}"),
             Self::Opened { issue: None } => f.write_str("opened"),
+            Self::Comment { id } => write!(f, "comment:{id}"),
             Self::Command { at } => write!(f, "command:{at}"),
+            Self::Sweep { name, at } => write!(f, "sweep:{name}:{at}"),
         }
     }
 }
@@ -114,14 +128,19 @@ impl std::str::FromStr for Ask {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "an ask is `opened:ISSUE`, `label:EVENT` or `command:SECONDS`";
+        let wrong = "an ask is `opened:ISSUE`, `label:EVENT`, `comment:ID`, `command:SECONDS` or `sweep:NAME:SECONDS`";
         match text.split_once(':') {
             None if text == "opened" => Ok(Self::Opened { issue: None }),
             Some(("opened", issue)) => {
                 Ok(Self::Opened { issue: Some(issue.parse().map_err(|_| wrong)?) })
             }
             Some(("label", event)) => Ok(Self::Label { event: event.parse().map_err(|_| wrong)? }),
+            Some(("comment", id)) => Ok(Self::Comment { id: id.parse().map_err(|_| wrong)? }),
             Some(("command", at)) => Ok(Self::Command { at: at.parse().map_err(|_| wrong)? }),
+            Some(("sweep", rest)) => {
+                let (name, at) = rest.split_once(':').ok_or(wrong)?;
+                Ok(Self::Sweep { name: name.to_owned(), at: at.parse().map_err(|_| wrong)? })
+            }
             None | Some(_) => Err(wrong),
         }
     }
@@ -132,12 +151,19 @@ pub fn key(subject: &Subject, ask: &Ask) -> String {
     format!("{subject}@{ask}")
 }
 
+/// The ask in a key.
+pub fn ask_of(key: &str) -> Option<Ask> {
+    key.rsplit_once('@')?.1.parse().ok()
+}
+
 /// The end of a key that names an ask by an id of the forge's own, and so names it in whatever repository.
 pub fn forge_wide(key: &str) -> Option<&str> {
     let at = key.rfind('@')?;
     match key[at + 1..].parse() {
-        Ok(Ask::Label { .. } | Ask::Opened { issue: Some(_) }) => Some(&key[at..]),
-        Ok(Ask::Opened { issue: None } | Ask::Command { .. }) | Err(_) => None,
+        Ok(Ask::Label { .. } | Ask::Comment { .. } | Ask::Opened { issue: Some(_) }) => {
+            Some(&key[at..])
+        }
+        Ok(Ask::Opened { issue: None } | Ask::Command { .. } | Ask::Sweep { .. }) | Err(_) => None,
     }
 }
 
@@ -191,7 +217,7 @@ impl Job {
 
     /// What asked for it; none until it has a key.
     pub fn ask(&self) -> Option<Ask> {
-        self.key.as_deref()?.rsplit_once('@')?.1.parse().ok()
+        ask_of(self.key.as_deref()?)
     }
 }
 
@@ -443,7 +469,9 @@ mod tests {
             (Ask::Label { event: 5 }, "label:5", true, false),
             (Ask::Opened { issue: Some(70) }, "opened:70", true, true),
             (Ask::Opened { issue: None }, "opened", false, false),
+            (Ask::Comment { id: 5 }, "comment:5", true, false),
             (Ask::Command { at: 9 }, "command:9", false, false),
+            (Ask::Sweep { name: "a-b".into(), at: 9 }, "sweep:a-b:9", false, false),
         ];
         for (ask, text, is_forge_wide, has_former) in cases {
             let key = key(&subject, &ask);

@@ -4,10 +4,12 @@
 //! `model`, `leaf` and `sandbox`), `patch` and `gate`, `evidence`, `publish`, `reply`. Start with `run`.
 
 pub mod ask;
+pub mod audit;
 pub mod bot;
 pub mod checkout;
 pub mod clean_up;
 pub mod clock;
+pub mod command;
 mod desk;
 pub mod doctor;
 pub mod egress;
@@ -27,6 +29,8 @@ pub mod leaf;
 pub mod metrics;
 mod missed;
 pub mod model;
+pub mod obey;
+pub mod outcomes;
 pub mod owner;
 pub mod patch;
 mod prometheus;
@@ -41,6 +45,7 @@ pub mod serve;
 pub mod session;
 pub mod setup;
 pub mod store;
+pub mod sweep;
 pub mod telemetry;
 pub mod waiting;
 mod whereabouts;

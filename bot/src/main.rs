@@ -17,7 +17,10 @@ use bot::store::{History, Store, sqlite::Sqlite};
 use bot::telemetry::Reader;
 use bot::waiting::Watched;
 use bot::worker::Stop;
-use bot::{doctor, explain, fix, jobs, model, replay, reply, sandbox, serve, session, telemetry};
+use bot::{
+    audit, doctor, explain, fix, folder, jobs, model, replay, reply, sandbox, serve, session,
+    sweep, telemetry,
+};
 use clap::{Parser, Subcommand};
 use config::{Config, ModelKind, Secrets};
 
@@ -102,6 +105,37 @@ enum Commands {
         #[arg(long)]
         json: bool,
     },
+    /// Work on the backlog as a sweep of the configuration says, until its caps are reached or no issue fits.
+    #[command(after_help = "Example: hyla sweep nightly --dry-run")]
+    Sweep {
+        /// The sweep's name in the configuration.
+        name: String,
+        /// Print what it would take and why, and what it would leave alone; begin nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// End its pause, and begin nothing.
+        #[arg(long, conflicts_with = "dry_run")]
+        resume: bool,
+        /// With --dry-run, print JSON.
+        #[arg(long, requires = "dry_run")]
+        json: bool,
+    },
+    /// List the newest drafts with what became of them, and the sums for each repository and model.
+    #[command(after_help = "Example: hyla outcomes --csv > outcomes.csv")]
+    Outcomes {
+        /// How many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Print CSV.
+        #[arg(long, conflicts_with = "json")]
+        csv: bool,
+    },
+    /// Verify or print the record of who asked, what the model was given, what was refused and what was pushed.
+    #[command(subcommand, after_help = "Example: hyla audit verify")]
+    Audit(audit::command::Command),
     /// Look at a model's folder, make a smaller one of it, measure it, talk to it, or serve it.
     #[command(
         subcommand,
@@ -199,12 +233,14 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let reader = match &arguments.command {
         Commands::Serve | Commands::Model(Model::Serve(_)) => Reader::Service,
-        Commands::Run { .. } => Reader::Watcher,
+        Commands::Run { .. } | Commands::Sweep { .. } => Reader::Watcher,
         // `fix` shows its session itself.
         Commands::Fix(_)
         | Commands::Doctor { .. }
         | Commands::Jobs { .. }
+        | Commands::Outcomes { .. }
         | Commands::Explain { .. }
+        | Commands::Audit(_)
         | Commands::Replay { .. }
         | Commands::Model(
             Model::Info { .. } | Model::Quantize(_) | Model::Chat(_) | Model::Bench(_),
@@ -246,7 +282,16 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Commands::Fix(fix) => run_fix(named, fix).await,
         Commands::Run { issue } => run_one(file, &issue).await,
         Commands::Doctor { json } => run_doctor(file, json).await,
+        Commands::Sweep { name, dry_run: true, json, .. } => plan_sweep(file, &name, json).await,
+        Commands::Sweep { name, resume: true, .. } => resume_sweep(file, &name).await,
+        Commands::Sweep { name, .. } => run_sweep(file, &name).await,
+        Commands::Outcomes { limit, json, csv } => run_outcomes(file, limit, json, csv).await,
         Commands::Jobs { limit, json } => run_jobs(file, limit, json).await,
+        Commands::Audit(command) => {
+            let config = config::load(file)?;
+            let whole = audit::command::run(command, &config, &mut |text| Ok(say(text)?)).await?;
+            Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Commands::Explain { issue, json } => run_explain(file, &issue, json).await,
         Commands::Replay { delivery, forge, act, json } => {
             run_replay(file, &delivery, forge.as_deref(), act.then_some(Act), json).await
@@ -383,6 +428,68 @@ fn what(config: &Config) -> String {
     }
 }
 
+async fn plan_sweep(file: &Path, name: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let (bot, _secrets) = open(file).await?;
+    let plan = sweep::dry(&bot, name).await?;
+    say(&match json {
+        true => format!("{:#}\n", sweep::words::plan_json(&plan)),
+        false => sweep::words::plan(name, &plan),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn resume_sweep(file: &Path, name: &str) -> anyhow::Result<ExitCode> {
+    let (bot, _secrets) = open(file).await?;
+    let next = sweep::next(&bot, name)?.map(|at| at.to_rfc3339()).unwrap_or_default();
+    let was_paused = bot.store.resume_sweep(name, bot.clock.now()).await?;
+    let how = if was_paused { "goes on" } else { "was not paused" };
+    say(&format!("The sweep `{name}` {how}; it begins next at {next}.\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_sweep(file: &Path, name: &str) -> anyhow::Result<ExitCode> {
+    let (bot, _secrets) = open(file).await?;
+    prove(bot.workshop.sandbox.as_ref()).await?;
+    let worker = bot.worker(format!("{}-sweep", std::process::id()));
+    let stop = Stop::default();
+    let mut tell = |words: String| Ok(say(&reply::lines(&words))?);
+    let sweeping = sweep::by_hand(&bot, name, (&worker, &stop), &mut tell);
+    until_parked(&bot, &stop, sweeping).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Works until it is done or somebody quits; then the job parks, so that the attempt does not count.
+async fn until_parked<T>(
+    bot: &Bot,
+    stop: &Stop,
+    working: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    tokio::pin!(working);
+    tokio::select! {
+        done = &mut working => done,
+        () = quit() => {
+            stop.stop();
+            let parked = tokio::time::timeout(bot.config.server.shutdown_grace, working).await;
+            parked.context("the job did not park in time")?
+        }
+    }
+}
+
+async fn run_outcomes(file: &Path, limit: u32, json: bool, csv: bool) -> anyhow::Result<ExitCode> {
+    let config = config::load(file)?;
+    let now = System.now();
+    let drafts = match jobs::database(&config.data_dir)? {
+        Some(database) => Sqlite::open(&database).await?.drafts(limit).await?,
+        None => vec![],
+    };
+    say(&match (json, csv) {
+        (true, _) => format!("{:#}\n", sweep::words::outcomes_json(&drafts, now)),
+        (false, true) => sweep::words::outcomes_csv(&drafts, now),
+        (false, false) => sweep::words::outcomes(&drafts, now),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn run_one(file: &Path, issue: &str) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
     let Some((issue, forge)) = subject(issue, &config) else { return Ok(ExitCode::from(2)) };
@@ -402,16 +509,7 @@ async fn run_one(file: &Path, issue: &str) -> anyhow::Result<ExitCode> {
     let worker = bot.worker(format!("{}-run", std::process::id()));
     let stop = Stop::default();
     let working = serve::until_ended(&bot, &worker, job, &stop);
-    tokio::pin!(working);
-    let ended = tokio::select! {
-        ended = &mut working => ended?,
-        () = quit() => {
-            // The job parks, so that the attempt does not count.
-            stop.stop();
-            let parked = tokio::time::timeout(bot.config.server.shutdown_grace, working).await;
-            parked.context("the job did not park in time")??
-        }
-    };
+    let ended = until_parked(&bot, &stop, working).await?;
     let next = reply::next_at_a_terminal(&ended);
     say(&reply::lines(&format!("{}\n{next}\n", ended.person)))?;
     Ok(match ended.outcome {
@@ -531,6 +629,7 @@ async fn run_replay(
                 forges: config.forges.clone(),
                 settle: config.queue.settle,
                 wake: Arc::default(),
+                orders: Arc::default(),
                 // What is kept has been without them since it came.
                 redactor: Redactor::default(),
             };
@@ -579,7 +678,7 @@ async fn run_model_bench(arguments: model::bench::Arguments) -> anyhow::Result<E
 
 async fn run_transcript(file: &Path, job: JobId) -> anyhow::Result<ExitCode> {
     let config = config::load(file)?;
-    let path = config.data_dir.join("jobs").join(job.to_string()).join("transcript.jsonl");
+    let path = folder::transcript_of(&config.data_dir, job);
     let records = match session::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let row = match jobs::database(&config.data_dir)? {

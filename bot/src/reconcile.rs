@@ -62,10 +62,7 @@ pub async fn run(bot: &Bot, stop: &Stop) {
                 }
             }
         }
-        tokio::select! {
-            () = stop.stopped() => {}
-            () = tokio::time::sleep(every) => {}
-        }
+        stop.rest(every).await;
     }
 }
 
@@ -148,7 +145,7 @@ async fn repository_once(
                     false
                 }
                 Ok(Kept::Joined(_)) => false,
-                Ok(Kept::Ignored | Kept::Repeated) => true,
+                Ok(Kept::Ordered | Kept::Ignored | Kept::Repeated) => true,
                 Err(error) if is_down(place, &error).await => return Err(error),
                 Err(error) => {
                     memory.broke(&subject.to_string(), &error);

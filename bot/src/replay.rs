@@ -85,6 +85,11 @@ pub enum Plan {
         /// The job.
         job: JobId,
     },
+    /// The command in a comment would be carried out, unless it has been.
+    Command {
+        /// The issue.
+        subject: Subject,
+    },
     /// A further look would be queued.
     Queue {
         /// The issue.
@@ -118,13 +123,14 @@ pub async fn plan(
     }
     let event = webhooks::read(&delivery.event, &delivery.payload)
         .map_err(|reason| Error::Unreadable { id: id.to_owned(), reason })?;
-    let Decision { look, about, .. } =
+    let Decision { look, command, about, .. } =
         decide(forges, &delivery.forge, event.clone(), &Redactor::default());
     let jobs = match &about {
         Some(subject) => store.history(subject).await?.jobs,
         None => Vec::new(),
     };
     let plan = match look {
+        Err(_) if let Some(command) = command => Plan::Command { subject: command.subject },
         Err(why) => Plan::Ignore { why },
         Ok(subject) => match store.waiting_look(&subject).await? {
             Some(job) => Plan::Join { subject, job },
@@ -159,6 +165,9 @@ pub fn text(replay: &Replay) -> String {
         Plan::Join { subject, job } => {
             format!("it asks for a look at {subject} and is joined to job {job}, which waits\n")
         }
+        Plan::Command { subject } => {
+            format!("it tells of a command on {subject}, which is carried out unless it has been\n")
+        }
         Plan::Queue { subject } => format!("it asks for a look at {subject}, as a new job\n"),
     });
     for row in &replay.jobs {
@@ -166,7 +175,7 @@ pub fn text(replay: &Replay) -> String {
         out.push_str(&format!("job {} has been there: {key}, {}\n", row.job.id, state(row)));
     }
     let has_key = replay.jobs.iter().any(|row| row.job.key.is_some());
-    if has_key && !matches!(replay.plan, Plan::Ignore { .. }) {
+    if has_key && matches!(replay.plan, Plan::Join { .. } | Plan::Queue { .. }) {
         out.push_str("a look that finds the ask of one of these jobs comes to nothing\n");
     }
     reply::lines(&out)
@@ -175,7 +184,7 @@ pub fn text(replay: &Replay) -> String {
 /// What came of acting, for a person.
 pub fn outcome(accepted: Accepted) -> &'static str {
     match accepted {
-        Accepted::Queued => "queued: `hyla serve` will look at the issue\n",
+        Accepted::Queued => "queued: `hyla serve` will look at it\n",
         Accepted::Joined => "joined to the look that waits\n",
         Accepted::Ignored => "kept; nothing follows from it\n",
         Accepted::Repeated => "known already; nothing was written\n",
@@ -187,6 +196,7 @@ pub fn json(replay: &Replay, acted: Option<Accepted>) -> Value {
     let (plan, why, subject, job) = match &replay.plan {
         Plan::Ignore { why } => ("ignore", Some(*why), None, None),
         Plan::Join { subject, job } => ("join", None, Some(subject), Some(job.0)),
+        Plan::Command { subject } => ("command", None, Some(subject), None),
         Plan::Queue { subject } => ("queue", None, Some(subject), None),
     };
     let jobs = replay

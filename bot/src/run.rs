@@ -3,21 +3,26 @@
 //! Each stage takes what the stage before it made. An error of any stage is judged in `halt`; what people read is
 //! written in `reply`. Nothing here knows SQL, HTTP, git or processes.
 
-use crate::ask::{self, Asked, Look, No, Still};
+use std::time::Duration;
+
+use crate::ask::{self, Asked, Look, No, Signs, Still};
 use crate::bot::{Bot, Place};
 use crate::checkout::Base;
+use crate::command;
 use crate::desk::Desk;
 use crate::evidence::Evidence;
-use crate::forge::{self, Issue, LabelEvent, LinkedPull, NewDraft, Permission, Pull, Repository};
+use crate::forge::{
+    self, Comment, Issue, LabelEvent, LinkedPull, NewDraft, Permission, Pull, Repository,
+};
 use crate::halt;
 use crate::input::{self, Input};
-use crate::job::{self, End, Failure, Job, Outcome, Ready, Rule, Stage};
+use crate::job::{self, Ask, End, Failure, Job, Outcome, Ready, Rule, Stage};
 use crate::patch::Patch;
 use crate::publish::{self, Author};
 use crate::reply::{self, Draft};
-use crate::store::{Identified, Lease};
+use crate::store::{Halt, Identified, Lease};
 use crate::worker::{Stop, Verdict};
-use crate::workshop::{self, Task, Worked};
+use crate::workshop::{self, Spoken, Task, Worked};
 
 /// Branch names tried at most for one ask, and of earlier asks looked at.
 const BRANCHES_TRIED: u32 = 20;
@@ -25,12 +30,44 @@ const BRANCHES_TRIED: u32 = 20;
 /// Pull requests that would close an issue and are looked at closely; any further one is somebody else's.
 const LINKED_READ: usize = 5;
 
+/// How often a job looks whether another process was told to stop it; in this one it hears of it at once.
+const HALT_LOOK: Duration = Duration::from_secs(1);
+
 /// Carries one job as far as it goes. What people read of its end is the desk's business.
 pub async fn run(bot: &Bot, job: &Job, lease: &Lease, stop: &Stop) -> Verdict {
-    tokio::select! {
+    let verdict = tokio::select! {
         biased;
         () = stop.stopped() => Verdict::Parked,
+        halt = halted(bot, job) => Verdict::Ended(reply::stopped(&halt)),
         end = story(bot, job, lease) => end.map_or_else(|halt| halt, Verdict::Ended),
+    };
+    match job.ask() {
+        Some(Ask::Comment { .. }) => verdict.map_text(&reply::for_whoever_commented),
+        Some(Ask::Label { .. } | Ask::Opened { .. } | Ask::Command { .. } | Ask::Sweep { .. })
+        | None => verdict,
+    }
+}
+
+/// Ready once somebody wants the job stopped. One whose work is done finds out for itself, because it may have published.
+async fn halted(bot: &Bot, job: &Job) -> Halt {
+    if job.ready.is_some() || job.untold.is_some() {
+        return std::future::pending().await;
+    }
+    loop {
+        let woken = bot.halts.notified();
+        tokio::pin!(woken);
+        woken.as_mut().enable();
+        match bot.store.halt_of(job.id).await {
+            Ok(Some(halt)) => return halt,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = %halt::chain(&error), "cannot look whether to stop");
+            }
+        }
+        tokio::select! {
+            () = woken => {}
+            () = tokio::time::sleep(HALT_LOOK) => {}
+        }
     }
 }
 
@@ -44,6 +81,9 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
         return open_draft(bot, place, job, desk, ready).await;
     }
     let seen = look(bot, place, job, desk, None).await?;
+    if let Some(halt) = bot.store.halt_of(job.id).await? {
+        return Ok(reply::stopped(&halt));
+    }
     greet(place, job).await;
     let default_branch = admit(place, job).await?.default_branch;
     let author = author(bot, place)?;
@@ -58,6 +98,8 @@ async fn story(bot: &Bot, job: &Job, lease: &Lease) -> Result<End, Verdict> {
     let folder = bot.folder(job.id).make().await?;
     let worked = bot.workshop.session(&task, &base, &folder, &mut |_| {}).await?;
     bot.metrics.session(&worked.ended);
+    let Spoken { bytes, sha256 } = &worked.spoken;
+    bot.store.note_session(desk.lease, *bytes, sha256, bot.clock.now()).await?;
 
     desk.enter(Stage::Gate, Some(&base.commit)).await?;
     let patch = bot.workshop.patch(&worked, &base, &folder).await?;
@@ -115,12 +157,21 @@ async fn asked(
 ) -> Result<Asked, Verdict> {
     let label = &place.settings.label;
     if let Some(ask) = desk.ask() {
-        return match ask::still(issue, label, events, ask) {
+        let comments = match ask {
+            Ask::Comment { .. } => {
+                place.forge.comments(&job.subject.repo, job.subject.issue).await?
+            }
+            Ask::Label { .. } | Ask::Opened { .. } | Ask::Command { .. } | Ask::Sweep { .. } => {
+                Vec::new()
+            }
+        };
+        return match ask::still(issue, label, Signs { events, comments: &comments }, ask) {
             Still::Asked(asked) => {
                 desk.asked_by(&asked);
                 Ok(asked)
             }
             Still::Withdrawn => Err(Verdict::Ended(reply::cancelled())),
+            Still::ClosedBefore => Err(decline(No::ClosedBefore)),
             Still::Closed => Err(refuse(Rule::IssueClosed, "the issue is closed")),
             Still::Pull => Err(refuse(Rule::PullRequest, "the number is a pull request's")),
             Still::Locked => Err(refuse(Rule::IssueLocked, "the issue is locked")),
@@ -249,11 +300,16 @@ async fn freeze(
         return Ok(words.clone());
     }
     let sightings = bot.store.sightings(job.id).await?;
-    if !input::is_as_labelled(&seen.issue, &sightings, &bot.redactor) {
+    if !input::is_as_asked(&seen.issue, &seen.asked.ask, &sightings, &bot.redactor) {
         return Err(refuse(Rule::IssueChanged, "its words differ from those of the delivery"));
     }
     let (repo, forge) = (&job.subject.repo, place.forge.as_ref());
-    let comments = forge.comments(repo, job.subject.issue).await?;
+    let comments = forge.comments(repo, job.subject.issue).await?.into_iter();
+    let comments = comments.filter_map(|comment| {
+        let body = command::as_words(&comment.body)?;
+        Some(Comment { body, ..comment })
+    });
+    let comments = comments.collect();
     let comments =
         input::trusted_comments(forge, repo, &seen.asked, place.own_id, comments).await?;
     let words = Input::new(&seen.issue, &comments, &bot.redactor);
@@ -286,7 +342,8 @@ async fn task(
     let instructions = workshop::instructions(base).await?;
     let input = words.with_repository(instructions, repo_text, &bot.redactor);
     let digest = input.digest(&base.commit);
-    bot.store.note_input(desk.lease, &base.commit, &digest).await?;
+    let (model, now) = (bot.workshop.model.name(), bot.clock.now());
+    bot.store.note_input(desk.lease, &base.commit, &digest, model, now).await?;
     let repo = job.subject.repo.to_string();
     let server_command = bot.config.test_command(&repo).map(str::to_owned);
     Ok(Task { input, digest, repo_file, server_command })
@@ -317,6 +374,7 @@ async fn prepare(
     publish::keep(mirror, job.id, &commit).await?;
     // Before it is cut.
     let base_branch = bot.redactor.redact(&made.base.branch);
+    let ask = job.ask();
     let draft = Draft {
         issue: job.subject.issue,
         changes: &made.patch.changes,
@@ -327,6 +385,10 @@ async fn prepare(
         sandbox: &bot.workshop.sandbox.name(),
         confinement: bot.workshop.sandbox.confinement(),
         asked_by: desk.asker(),
+        found_by: match &ask {
+            Some(Ask::Sweep { name, .. }) => Some(name),
+            _ => None,
+        },
         base_branch: &base_branch,
         base: &made.base.commit,
         digest: &task.digest,
@@ -338,7 +400,7 @@ async fn prepare(
         title: reply::title(&task.input.title, job.subject.issue),
         body: bot.redactor.redact(&reply::body(&draft, bot.config.publish.body_chars)),
     };
-    bot.store.note_ready(desk.lease, &ready).await?;
+    bot.store.note_ready(desk.lease, &ready, bot.clock.now()).await?;
     Ok(ready)
 }
 
@@ -408,11 +470,14 @@ async fn open_draft(
     desk: &mut Desk<'_>,
     ready: &Ready,
 ) -> Result<End, Verdict> {
-    // Whoever lost the lease learns it here, before anything is published.
-    bot.store.enter(desk.lease, Stage::Publish, bot.clock.now()).await?;
-    let pull = match own_pull(place, job, ready).await? {
-        Some(pull) => pull,
-        None => match look(bot, place, job, desk, Some(ready)).await {
+    // Whoever lost the lease learns it here, before anything is published; and from here on nobody stops the job.
+    let halt = bot.store.publish(desk.lease, bot.clock.now()).await?;
+    let pull = match (own_pull(place, job, ready).await?, halt) {
+        (Some(pull), _) => pull,
+        (None, Some(halt)) => {
+            return with_branch_left(place, job, ready, reply::stopped(&halt)).await;
+        }
+        (None, None) => match look(bot, place, job, desk, Some(ready)).await {
             Ok(Seen { own: Some(pull), .. }) => pull,
             Ok(Seen { own: None, .. }) => {
                 publish_afresh(bot, place, job, desk, ready.clone()).await?
@@ -423,7 +488,7 @@ async fn open_draft(
             Err(halt) => return Err(halt),
         },
     };
-    bot.store.note_pull(desk.lease, pull.number).await?;
+    bot.store.note_pull(desk.lease, pull.number, bot.clock.now()).await?;
     Ok(match pull.author == place.own_id {
         true => reply::opened(&pull, &place.settings.draft_prefix, &ready.commit),
         false => reply::opened_by_another(&pull),
@@ -464,7 +529,7 @@ async fn publish_afresh(
         && place.forge.branch_head(repo, &ready.base_branch).await?.is_none()
     {
         ready.base_branch = default_branch;
-        bot.store.note_ready(desk.lease, &ready).await?;
+        bot.store.note_ready(desk.lease, &ready, bot.clock.now()).await?;
     }
     let mirror = bot.mirrors.existing(&place.name, repo)?;
     let prefix = &bot.config.publish.branch_prefix;
@@ -481,7 +546,7 @@ async fn publish_afresh(
         }
         taken.push(ready.branch);
         ready.branch = free_branch(bot, place, job, desk, &ready.base_branch, &taken).await?;
-        bot.store.note_ready(desk.lease, &ready).await?;
+        bot.store.note_ready(desk.lease, &ready, bot.clock.now()).await?;
     }
     let (base, head) = (ready.base_branch.clone(), ready.branch.clone());
     let draft = NewDraft {

@@ -26,9 +26,12 @@ use crate::halt::chain;
 use crate::inbox::Inbox;
 use crate::job::{End, JobId, State};
 use crate::metrics::Now;
+use crate::obey;
+use crate::outcomes;
 use crate::prometheus;
 use crate::reconcile;
 use crate::reply::banner;
+use crate::sweep;
 use crate::worker::{Stop, Worker};
 
 /// How long a webhook's body may take: more than any forge waits for an answer.
@@ -71,6 +74,11 @@ pub async fn serve(
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
         tasks.spawn(async move { worker.run(bot.as_ref(), &stop).await });
     }
+    for number in 1..=obey::AT_ONCE {
+        let worker = bot.worker(format!("{}-commands-{number}", std::process::id()));
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        tasks.spawn(async move { obey::run(&bot, &worker, &stop).await });
+    }
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
         async move { clean_up::run(&bot, &stop).await }
@@ -78,6 +86,14 @@ pub async fn serve(
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
         async move { reconcile::run(&bot, &stop).await }
+    });
+    tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move { sweep::run(&bot, &stop).await }
+    });
+    tasks.spawn({
+        let (bot, stop) = (Arc::clone(&bot), stop.clone());
+        async move { outcomes::run(&bot, &stop).await }
     });
     tasks.spawn({
         let (bot, stop) = (Arc::clone(&bot), stop.clone());
@@ -203,10 +219,7 @@ pub async fn until_ended(
             bail!("stopped; job {job} waits for `hyla serve`");
         }
         if !worker.step(bot, stop).await? {
-            tokio::select! {
-                () = stop.stopped() => {}
-                () = tokio::time::sleep(IDLE) => {}
-            }
+            stop.rest(IDLE).await;
         }
     }
 }
@@ -222,6 +235,7 @@ pub fn router(bot: &Arc<Bot>, secrets: &Secrets) -> anyhow::Result<Router> {
         forges: bot.config.forges.clone(),
         settle: bot.config.queue.settle,
         wake: Arc::clone(&bot.wake),
+        orders: Arc::clone(&bot.orders),
         redactor: bot.redactor.clone(),
     };
     let hooks = bot.config.forges.iter().map(|(name, forge)| {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::clock::{Clock, later, shown};
+use crate::clock::{Clock, doubled, later, shown};
 use crate::halt::chain;
 use crate::job::{End, Failure, Job, JobId, Outcome};
 use crate::reply;
@@ -47,6 +47,14 @@ impl Stop {
     /// Whether it is time to stop.
     pub fn is_stopped(&self) -> bool {
         self.0.is_cancelled()
+    }
+
+    /// Ready after a time, or once it is time to stop.
+    pub async fn rest(&self, time: Duration) {
+        tokio::select! {
+            () = self.stopped() => {}
+            () = tokio::time::sleep(time) => {}
+        }
     }
 
     fn child(&self) -> Self {
@@ -183,15 +191,38 @@ impl Worker {
         else {
             return Ok(false);
         };
+        self.carry(work, (&job, &lease), stop).await?;
+        Ok(true)
+    }
+
+    /// The same for a job that somebody wants stopped, even where none may be worked on.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn step_halted(&self, work: &dyn Work, stop: &Stop) -> Result<bool, store::Error> {
+        let now = self.clock.now();
+        let until = later(now, self.queue.lease);
+        let Some((job, lease)) = self.store.claim_halted(&self.name, now, until).await? else {
+            return Ok(false);
+        };
+        self.carry(work, (&job, &lease), stop).await?;
+        Ok(true)
+    }
+
+    async fn carry(
+        &self,
+        work: &dyn Work,
+        (job, lease): (&Job, &Lease),
+        stop: &Stop,
+    ) -> Result<(), store::Error> {
         let span = tracing::info_span!("job", job.id = %job.id, issue = %job.subject, attempt = job.attempt);
         async {
-            let verdict = self.held(work, &job, &lease, stop).await;
-            work.settled(&self.settle(&job, &lease, verdict).await?);
-            Ok::<_, store::Error>(())
+            let verdict = self.held(work, job, lease, stop).await;
+            work.settled(&self.settle(job, lease, verdict).await?);
+            Ok(())
         }
         .instrument(span)
-        .await?;
-        Ok(true)
+        .await
     }
 
     /// Steps until told to stop; then the running job has parked.
@@ -345,7 +376,12 @@ impl Worker {
                 tracing::info!(outcome, reason = end.operator, "ended");
             }
         }
-        self.store.end(lease, end, self.clock.now()).await
+        self.store.end(lease, end, self.clock.now()).await?;
+        // For whoever keeps the log on another machine.
+        if let Ok(Some(head)) = self.store.audit_head().await {
+            tracing::info!(audit_head = %head, "the audit record goes as far");
+        }
+        Ok(())
     }
 
     /// At least so long, or as long as somebody asked for; nobody outside decides for how long a job lies still.
@@ -355,8 +391,7 @@ impl Worker {
 
     /// Doubles with each attempt.
     fn backoff(&self, attempt: u32) -> Duration {
-        let factor = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.queue.backoff.saturating_mul(factor)
+        doubled(self.queue.backoff, attempt.saturating_sub(1))
     }
 
     /// As long as the forge has been out of reach, which doubles the wait each time.

@@ -1,13 +1,14 @@
 //! The part of a job that needs no forge: the session, the patch, the gate and the test runs. `run` uses it for a job,
 //! `fix` for a folder on this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use config::{RepoFile, Secret};
 
+use crate::audit;
 use crate::checkout::{self, Base};
 use crate::clock::Clock;
 use crate::egress::Internet;
@@ -79,6 +80,17 @@ pub struct Worked {
     pub prepared: Option<Prepared>,
     /// How it ended.
     pub ended: Ended,
+    /// What its transcript was then.
+    pub spoken: Spoken,
+}
+
+/// A transcript at the end of a session.
+#[derive(Debug, Clone)]
+pub struct Spoken {
+    /// Its length, in bytes.
+    pub bytes: u64,
+    /// The SHA-256 of those bytes, in hex.
+    pub sha256: String,
 }
 
 /// Why a stage failed.
@@ -203,7 +215,8 @@ impl Workshop {
         // The model may know where the bot lives, and may say so.
         let whereabouts = Whereabouts::of(workspace.root());
         ended.final_text = self.redactor.redact(&whereabouts.hide(&ended.final_text));
-        Ok(Worked { workspace, prepared, ended })
+        let spoken = spoken(&path).map_err(disk)?;
+        Ok(Worked { workspace, prepared, ended, spoken })
     }
 
     /// Runs the repository's setup command. Its failure is no end: the model may get along without.
@@ -316,6 +329,13 @@ impl Workshop {
         }
         Ok(evidence)
     }
+}
+
+/// Reads a transcript for the audit record.
+fn spoken(path: &Path) -> std::io::Result<Spoken> {
+    let file = std::fs::File::open(path)?;
+    let bytes = file.metadata()?.len();
+    Ok(Spoken { bytes, sha256: audit::digest_of(file, bytes)? })
 }
 
 /// What the transcript says of a setup command.

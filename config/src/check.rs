@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::{
     Backend, CleanUp, Config, Egress, Evidence, Forge, ForgeKind, Gate, Limit, Local, Model,
-    ModelKind, Oci, Protected, Publish, Queue, Sandbox, Server, Session,
+    ModelKind, Oci, Protected, Publish, Queue, Sandbox, Server, Session, Sweep,
 };
 
 /// A key and what is wrong with it.
@@ -28,6 +28,9 @@ pub(crate) fn config(config: &Config) -> Checked {
     server(&config.server)?;
     for (name, settings) in &config.forges {
         forge(name, settings)?;
+    }
+    for (name, settings) in &config.sweeps {
+        sweep(name, settings, config)?;
     }
     queue(&config.queue)?;
     model(&config.model)?;
@@ -67,10 +70,8 @@ fn server(server: &Server) -> Checked {
 
 fn forge(name: &str, forge: &Forge) -> Checked {
     let key = |field: &str| format!("forge.{name}.{field}");
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let is_name = (1..=40).contains(&name.len()) && name.chars().all(is_plain);
     need(
-        is_name,
+        is_name(name),
         &format!("forge.{name}"),
         "a forge's name stands in its webhook address: use small letters, digits and `-`",
     )?;
@@ -134,6 +135,54 @@ fn forge(name: &str, forge: &Forge) -> Checked {
     absolute(forge.ca_file.as_deref(), &key("ca_file"))?;
     proxy(forge, &key("proxy"))?;
     positive(forge.timeout, &key("timeout"))
+}
+
+/// Whether a name can stand anywhere: in an address, a key, a file's name.
+fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=40).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+fn sweep(name: &str, sweep: &Sweep, config: &Config) -> Checked {
+    let key = |field: &str| format!("sweep.{name}.{field}");
+    let all = format!("sweep.{name}");
+    need(is_name(name), &all, "a sweep's name has small letters, digits and `-`")?;
+    if let Err(reason) = sweep.schedule() {
+        return Err((key("schedule"), reason));
+    }
+    let forge = match (&sweep.forge, config.forges.len()) {
+        (Some(name), _) => config.forges.get(name),
+        (None, 1) => config.forges.values().next(),
+        (None, _) => None,
+    };
+    let reason = "name one of the configured forges";
+    let forge = forge.ok_or_else(|| (key("forge"), reason.to_owned()))?;
+    for repository in &sweep.repositories {
+        let reason = format!("`{repository}` is not in the `repositories` of its forge");
+        need(forge.allows(repository), &key("repositories"), &reason)?;
+    }
+    for issue in &sweep.exclude {
+        let is_issue = issue.rsplit_once('#').is_some_and(|(repository, number)| {
+            forge.allows(repository) && number.parse::<u64>().is_ok()
+        });
+        let reason = format!("`{issue}` is no issue such as `owner/name#7` of a repository there");
+        need(is_issue, &key("exclude"), &reason)?;
+    }
+    let nothing = "it must be at least 1, or the sweep does nothing";
+    need(sweep.per_sweep > 0, &key("per_sweep"), nothing)?;
+    need(sweep.per_hour != Some(0), &key("per_hour"), nothing)?;
+    need(sweep.per_day != Some(0), &key("per_day"), nothing)?;
+    need(sweep.open_drafts > 0, &key("open_drafts"), nothing)?;
+    for (time, field) in [
+        (sweep.older_than, "older_than"),
+        (sweep.younger_than, "younger_than"),
+        (sweep.time_per_day, "time_per_day"),
+    ] {
+        time.map_or(Ok(()), |time| positive(time, &key(field)))?;
+    }
+    let is_share = (0.0..=1.0).contains(&sweep.pause_share);
+    need(is_share, &key("pause_share"), "it must be from 0 to 1")?;
+    need(sweep.pause_drafts > 0, &key("pause_drafts"), "it must be at least 1")
 }
 
 fn proxy(forge: &Forge, key: &str) -> Checked {

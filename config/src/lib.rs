@@ -18,9 +18,11 @@ mod publish;
 mod queue;
 mod repo;
 mod sandbox;
+mod schedule;
 mod secret;
 mod server;
 mod session;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -38,9 +40,11 @@ pub use publish::{KeyKind, Publish, Signing, SigningKey};
 pub use queue::Queue;
 pub use repo::{RepoFile, parse_repo_file};
 pub use sandbox::{ACCEPTS_UNSANDBOXED, Backend, Limit, Oci, Sandbox, accepts_unsandboxed};
+pub use schedule::Schedule;
 pub use secret::{Secret, SecretRef};
 pub use server::Server;
 pub use session::Session;
+pub use sweep::{Authors, Span, Sweep};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,6 +65,9 @@ pub struct Config {
     /// The forges by the name that stands in their webhook URL.
     #[serde(default, rename = "forge")]
     pub forges: BTreeMap<String, Forge>,
+    /// Sweeps over the backlog by their name.
+    #[serde(default, rename = "sweep")]
+    pub sweeps: BTreeMap<String, Sweep>,
     /// Jobs: workers, leases, attempts.
     #[serde(default)]
     pub queue: Queue,
@@ -97,6 +104,7 @@ impl Default for Config {
             data_dir: default_data_dir(),
             server: Server::default(),
             forges: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
             queue: Queue::default(),
             model: Model::default(),
             session: Session::default(),

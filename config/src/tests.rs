@@ -385,6 +385,66 @@ fn a_signing_key_and_its_passphrase_are_secrets() {
     assert!(missing.contains("publish.signing.passphrase"), "{missing}");
 }
 
+#[test]
+fn a_sweep_is_checked_to_its_last_key() {
+    let sweep = |keys: &str| format!("{FORGE}[sweep.nightly]\n{keys}\n");
+    let due = "schedule = \"0 1 * * 1-5\"";
+    let good = parse("hyla.toml".as_ref(), &sweep(due)).unwrap();
+    let found = &good.sweeps["nightly"];
+    assert_eq!(found.schedule().unwrap().to_string(), "0 1 * * 1-5 in UTC");
+    assert_eq!(
+        (found.per_sweep, found.open_drafts, found.authors),
+        (5, 3, crate::Authors::Anybody)
+    );
+    let cases = [
+        ("zone = \"UTC\"", "`sweep.nightly`", "missing field `schedule`"),
+        ("schedule = \"0 1 * *\"", "`sweep.nightly.schedule`", "a schedule has five"),
+        ("zone = \"Berlin\"", "`sweep.nightly.zone`", "`Berlin` is no time zone"),
+        ("forge = \"other\"", "`sweep.nightly.forge`", "name one of the configured forges"),
+        ("repositories = [\"a/b\"]", "`sweep.nightly.repositories`", "`a/b` is not in the"),
+        ("exclude = [\"acme/app\"]", "`sweep.nightly.exclude`", "`acme/app` is no issue"),
+        ("per_sweep = 0", "`sweep.nightly.per_sweep`", "at least 1"),
+        ("per_hour = 0", "`sweep.nightly.per_hour`", "at least 1"),
+        ("open_drafts = 0", "`sweep.nightly.open_drafts`", "at least 1"),
+        ("time_per_day = \"0s\"", "`sweep.nightly.time_per_day`", "longer than nothing"),
+        ("quiet = [\"8-9\"]", "`sweep.nightly.quiet[0]`", "`8-9` is no span of the day"),
+        ("quiet = [\"08:00-08:00\"]", "`sweep.nightly.quiet[0]`", "no span"),
+        ("pause_share = 1.5", "`sweep.nightly.pause_share`", "from 0 to 1"),
+        ("authors = \"me\"", "`sweep.nightly.authors`", "unknown variant"),
+        ("colour = 1", "`sweep.nightly", "unknown field"),
+    ];
+    for (keys, key, reason) in cases {
+        let keys = if keys.contains("schedule") || keys == "zone = \"UTC\"" {
+            keys.to_owned()
+        } else {
+            format!("{due}\n{keys}")
+        };
+        let error = error(&sweep(&keys));
+        assert!(error.contains(key) && error.contains(reason), "{keys:?} gave {error:?}");
+    }
+    let name = sweep(due).replace("sweep.nightly", "sweep.\"A b\"");
+    assert!(error(&name).contains("small letters"), "{}", error(&name));
+    let nowhere = "[sweep.nightly]\nschedule = \"0 1 * * *\"\n";
+    assert!(error(nowhere).contains("`sweep.nightly.forge`"), "{}", error(nowhere));
+}
+
+#[test]
+fn a_span_of_the_day_may_go_over_midnight() {
+    let span = |text: &str| crate::Span::try_from(text.to_owned()).unwrap();
+    let time = |text: &str| chrono::NaiveTime::parse_from_str(text, "%H:%M").unwrap();
+    let cases = [
+        ("08:00-18:00", "08:00", true),
+        ("08:00-18:00", "18:00", false),
+        ("22:00-06:00", "23:00", true),
+        ("22:00-06:00", "05:59", true),
+        ("22:00-06:00", "06:00", false),
+        ("22:00-06:00", "12:00", false),
+    ];
+    for (text, at, expected) in cases {
+        assert_eq!(span(text).holds(time(at)), expected, "{text} at {at}");
+    }
+}
+
 /// Every key stands in the example with the value that it has when it is left out.
 #[test]
 fn the_example_is_the_defaults() {
@@ -409,7 +469,17 @@ fn the_example_is_the_defaults() {
         .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
         .map(|(key, _)| key.trim())
         .collect();
-    for field in fields(&format!("{example:#?}")) {
+    // The example's sweep is a comment as a whole; its keys are right all the same.
+    let sweep: Vec<&str> = text
+        .lines()
+        .skip_while(|line| *line != "# [sweep.nightly]")
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.trim_start_matches("# "))
+        .filter(|line| line.starts_with('[') || line.contains(" = "))
+        .collect();
+    let with_sweep = parse(path, &format!("{text}\n{}", sweep.join("\n"))).unwrap();
+    let sweep = &with_sweep.sweeps["nightly"];
+    for field in fields(&format!("{example:#?}\n{sweep:#?}")) {
         assert!(
             shown.contains(field.as_str())
                 || [format!("[{field}]"), format!(".{field}]")]
@@ -434,6 +504,7 @@ fn fields(printed: &str) -> BTreeSet<String> {
         in_url |= line.ends_with("Url {");
     }
     fields.remove("forges");
+    fields.remove("sweeps");
     fields
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use bot::job::{Outcome, State};
+use bot::audit;
+use bot::job::{JobId, Outcome, State};
 use bot::store::{Row, Store};
+use serde_json::Value;
 use tests::model::PATIENCE;
 use tests::outside::LOOK;
 
@@ -41,8 +43,35 @@ pub(crate) async fn comes(world: &mut World) {
 pub(crate) async fn ends(mut world: World) {
     world.stopped().await;
     assert!(!world.outside.forge.pulls(&world.outside.repo).is_empty(), "not one draft was made");
+    is_on_record(&world).await;
     world.outside.assert_nothing_is_left(&world.words, "at the end");
     world.outside.forge.assert_clean();
+}
+
+/// Whatever was killed when, the audit record is whole, the transcripts are what was written, and each draft's job is told
+/// of from ask to end.
+async fn is_on_record(world: &World) {
+    let store = world.outside.store().await;
+    let mut told: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
+    let mut note = |line: &str| {
+        let record: Value = serde_json::from_str(line)?;
+        if let (Some(job), Some(event)) = (record["job"].as_i64(), record["event"].as_str()) {
+            told.entry(job).or_default().insert(event.to_owned());
+        }
+        Ok(())
+    };
+    let verified = audit::verify(&store, vec![], &mut note).await;
+    let verified = verified.expect("the audit record is whole");
+    let data = world.outside.data();
+    let file = |job| data.join("jobs").join(JobId(job).to_string()).join("transcript.jsonl");
+    let transcripts = audit::transcripts(&verified.spoken, file).expect("they can be read");
+    assert_eq!(transcripts.changed, Vec::<i64>::new());
+    for row in world.outside.jobs().await.iter().filter(|row| row.job.pull.is_some()) {
+        let events = told.get(&row.job.id.0).cloned().unwrap_or_default();
+        for event in ["asked", "given", "spoke", "ready", "drafted", "ended"] {
+            assert!(events.contains(event), "no `{event}` of {row:?}");
+        }
+    }
 }
 
 fn n_sweeps(world: &World) -> usize {

@@ -14,7 +14,7 @@ use seccompiler::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use tests::house::{demo_recording, hyla_binary};
+use tests::house::{copy_of_hyla, demo_recording};
 use tests::outside::{Outside, until};
 
 /// What bubblewrap makes a sandbox with. `clone3` is not among it: libraries fall back to `clone`.
@@ -146,10 +146,7 @@ fn start(profile: &Profile, mut command: Command) -> Child {
 
 /// `hyla` with these words, in a copy that anybody may start, as a user without any right where the tests are root's.
 fn confined(outside: &Outside, words: &[&str]) -> Command {
-    let program = outside.folder.path().join("hyla");
-    if !program.exists() {
-        std::fs::copy(hyla_binary(), &program).expect("the temp folder can be written");
-    }
+    let program = copy_of_hyla(outside.folder.path());
     let mut command = if nix::unistd::geteuid().is_root() {
         hand_over(&outside.folder.path().to_owned());
         let mut command = Command::new("setpriv");

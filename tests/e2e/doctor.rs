@@ -220,9 +220,11 @@ async fn doctor_names_what_an_app_is_not_granted() {
         ("pull_requests", "write"),
         ("metadata", "read"),
     ]);
-    it.forge.set_app_events(&["pull_request"]);
+    it.forge.set_app_events(&["pull_request", "issue_comment"]);
     it.assert_complaints(&[hook, "tick `Issues` in its settings under Subscribe to events"]).await;
     it.forge.set_app_events(&["issues"]);
+    it.assert_complaints(&[hook, "tick `Issue comment` in its settings"]).await;
+    it.forge.set_app_events(&["issues", "issue_comment"]);
     it.forge.suspend_app(true);
     it.assert_complaints(&["end that in the settings under Installed GitHub Apps"]).await;
     it.forge.suspend_app(false);

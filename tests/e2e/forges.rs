@@ -1,16 +1,12 @@
 //! Stories that each forge tells in words of its own, on all of them: who put the label on, what is told twice, what lies on
 //! an issue already, and what is not where it was.
 
-use std::time::Duration;
-
 use bot::forge::Permission;
-use bot::job::{Failure, Outcome, Rule};
+use bot::job::{Outcome, Rule};
 use bot::reconcile::Memory;
 use tests::forge::{ContentType, Dialect};
-use tests::house::{House, Place, Setup, WEBHOOK_SECRET, demo_issue};
-use tests::story::{ask_again, meddled, short, swept};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use tests::house::{House, Place, WEBHOOK_SECRET, demo_issue};
+use tests::story::{TAKEN_AWAY, ask_again, hasty, short, swept, taken_away};
 
 async fn house(place: Place) -> House {
     House::start(place.with(short())).await
@@ -216,34 +212,13 @@ async fn comments_of_people_with_write_access_reach_the_model_and_no_others() {
 
 #[tokio::test]
 async fn a_repository_that_is_renamed_archived_or_deleted_meanwhile_is_left_alone() {
-    let cases = [
-        ("renamed", Outcome::Failed(Failure::RepositoryMoved)),
-        ("archived", Outcome::Refused(Rule::RepositoryArchived)),
-        ("deleted", Outcome::Failed(Failure::ForgeMissing)),
-    ];
     for place in [Place::FORGEJO, Place::GITHUB_APP, Place::GITHUB_USER] {
-        for (what, outcome) in cases {
-            let change = |config: &mut config::Config| config.queue.forge_patience = 2 * HOUR;
-            let setup = Setup { change: Box::new(change), ..short() };
-            let house = House::start(place.with(setup)).await;
-            let n_branches = house.forge.branches(&house.repo).len();
-            let git_dir = house.forge.git_dir(&house.repo);
-            meddled(&house, async |house, _| match what {
-                "renamed" => drop(house.forge.rename_repository(&house.repo, "elsewhere")),
-                "archived" => house.forge.archive(&house.repo),
-                _ => house.forge.delete_repository(&house.repo),
-            })
-            .await;
-            house.work_for(4 * HOUR).await;
-            house.work_through_retries().await;
-            let end = house.end().await;
-            assert_eq!(end.outcome, outcome, "{place:?} {what}: {}", end.operator);
-            if what == "renamed" {
+        for case in TAKEN_AWAY {
+            let house = House::start(place.with(hasty())).await;
+            let end = taken_away(&house, case).await;
+            if case.0 == "renamed" {
                 assert!(end.operator.contains("acme/elsewhere"), "{place:?}: {}", end.operator);
             }
-            let refs = git2::Repository::open(git_dir).expect("it is there");
-            let refs = refs.references_glob("refs/heads/*").expect("it has branches");
-            assert_eq!(refs.count(), n_branches, "{place:?} {what}: nothing was pushed");
             house.assert_clean().await;
         }
     }

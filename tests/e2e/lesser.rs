@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use bot::job::{Outcome, State};
 use nix::sys::signal::Signal;
-use tests::house::{demo_recording, hyla_binary};
+use tests::house::{copy_of_hyla, demo_recording};
 use tests::outside::{Outside, send, until};
 use tokio::process::{Child, Command};
 
@@ -63,11 +63,7 @@ async fn stop(mut service: Child, outside: &Outside) {
 fn unsandboxed(outside: &Outside, accepted: Option<&str>) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(outside.log());
     let log = log.expect("the temp folder can be written");
-    // The way to what was built may be closed to others.
-    let binary = outside.folder.path().join("hyla");
-    if !binary.exists() {
-        std::fs::copy(hyla_binary(), &binary).expect("the temp folder can be written");
-    }
+    let binary = copy_of_hyla(outside.folder.path());
     let mut command = match is_root() {
         true => {
             let uid = user(0);

@@ -19,6 +19,7 @@ pub(crate) fn inbox(house: &House) -> Inbox {
         forges: house.bot.config.forges.clone(),
         settle: house.bot.config.queue.settle,
         wake: std::sync::Arc::clone(&house.bot.wake),
+        orders: std::sync::Arc::clone(&house.bot.orders),
         redactor: house.bot.redactor.clone(),
     }
 }

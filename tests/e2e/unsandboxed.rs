@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bot::job::{Outcome, State};
 use nix::sys::signal::Signal;
-use tests::house::{demo_recording, hyla_binary};
+use tests::house::{copy_of_hyla, demo_recording};
 use tests::model::PATIENCE;
 use tests::outside::{LOOK, Outside, send, until};
 use tokio::process::{Child, Command};
@@ -124,9 +124,7 @@ impl Machine {
 
     /// Starts the service as its user.
     fn serve(&self, outside: &Outside) -> Child {
-        // The way to what was built may be closed to others.
-        let binary = outside.folder.path().join("hyla");
-        std::fs::copy(hyla_binary(), &binary).expect("the temp folder can be written");
+        let binary = copy_of_hyla(outside.folder.path());
         hand_over(outside.folder.path(), self.user);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(outside.log());
         let mut command = self.enter();

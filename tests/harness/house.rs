@@ -11,6 +11,7 @@ use bot::clock::{Clock, Manual};
 use bot::egress::Internet;
 use bot::forge::Permission;
 use bot::job::{End, RepoName, State};
+use bot::obey;
 use bot::serve;
 use bot::store::Row;
 use bot::worker::Stop;
@@ -168,6 +169,21 @@ pub fn hyla_binary() -> PathBuf {
     let folders = own.ancestors().skip(1).take(2);
     let found = folders.map(|folder| folder.join("hyla")).find(|path| path.is_file());
     found.expect("the binary `hyla` is not built; run `cargo build --workspace` first")
+}
+
+/// The same in a folder, for a user to whom the way to what was built may be closed.
+///
+/// # Panics
+/// It cannot be written there.
+pub fn copy_of_hyla(folder: &Path) -> PathBuf {
+    let copy = folder.join("hyla");
+    // Another process copies it: what other tests fork meanwhile would inherit a file of ours that is open for writing, and
+    // the kernel starts no program that somebody may write ("text file busy").
+    if !copy.exists() {
+        let copied = std::process::Command::new("cp").arg(hyla_binary()).arg(&copy).status();
+        assert!(copied.expect("`cp` is there").success(), "cannot write {}", copy.display());
+    }
+    copy
 }
 
 /// The bot with everything around it.
@@ -384,10 +400,17 @@ impl House {
         panic!("it is tried again and again");
     }
 
-    /// One job, if one is due.
+    /// One command, or one job, if one is due.
     pub async fn step(&self) -> bool {
         let worker = self.bot.worker("test".into());
-        worker.step(self.bot.as_ref(), &Stop::default()).await.expect("the store answers")
+        self.obey().await
+            || worker.step(self.bot.as_ref(), &Stop::default()).await.expect("the store answers")
+    }
+
+    /// One command, if one is due.
+    pub async fn obey(&self) -> bool {
+        let worker = self.bot.worker("commands".into());
+        obey::step(&self.bot, &worker, &Stop::default()).await.expect("the store answers")
     }
 
     /// All jobs, the newest first.
@@ -422,6 +445,8 @@ impl House {
             None,
             "the queue is not empty"
         );
+        let order = self.bot.store.next_order_due().await.expect("the store answers");
+        assert_eq!(order, None, "a command waits");
         self.forge.settle().await;
         self.forge.assert_clean();
         assert_eq!(self.model.violations(), Vec::<String>::new());

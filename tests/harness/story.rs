@@ -1,11 +1,15 @@
 //! The shortest way through every stage, and people who meddle on the way.
 
-use bot::job::Ask;
+use std::time::Duration;
+
+use bot::job::{Ask, End, Failure, Outcome, Rule};
 use bot::reconcile::{self, Memory};
 use serde_json::json;
 
 use crate::house::{House, Setup};
 use crate::model::{Recording, Turn};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A repository without tests and a model that changes one file, in each of its conversations.
 pub fn short() -> Setup {
@@ -39,6 +43,43 @@ pub async fn meddled(house: &House, meddle: impl AsyncFnOnce(&House, u64)) -> u6
     tokio::join!(house.step(), meddling);
     house.work().await;
     issue
+}
+
+/// A setup whose jobs wait no longer than two hours for the forge.
+pub fn hasty() -> Setup {
+    let change = |config: &mut config::Config| config.queue.forge_patience = 2 * HOUR;
+    Setup { change: Box::new(change), ..short() }
+}
+
+/// What may become of a repository while the model works, and how the job ends then.
+pub const TAKEN_AWAY: [(&str, Outcome); 3] = [
+    ("renamed", Outcome::Failed(Failure::RepositoryMoved)),
+    ("archived", Outcome::Refused(Rule::RepositoryArchived)),
+    ("deleted", Outcome::Failed(Failure::ForgeMissing)),
+];
+
+/// Has one of these happen to the repository of a [`hasty`] house, and waits for the end. Nothing may have been pushed.
+///
+/// # Panics
+/// Something was, or the job has not ended so.
+pub async fn taken_away(house: &House, (what, outcome): (&str, Outcome)) -> End {
+    let n_branches = house.forge.branches(&house.repo).len();
+    let git_dir = house.forge.git_dir(&house.repo);
+    meddled(house, async |house, _| match what {
+        "renamed" => drop(house.forge.rename_repository(&house.repo, "elsewhere")),
+        "archived" => house.forge.archive(&house.repo),
+        _ => house.forge.delete_repository(&house.repo),
+    })
+    .await;
+    house.work_for(4 * HOUR).await;
+    house.work_through_retries().await;
+    let end = house.end().await;
+    let dialect = house.forge.dialect();
+    assert_eq!(end.outcome, outcome, "{dialect:?} {what}: {}", end.operator);
+    let refs = git2::Repository::open(git_dir).expect("it is there");
+    let refs = refs.references_glob("refs/heads/*").expect("it has branches");
+    assert_eq!(refs.count(), n_branches, "{dialect:?} {what}: nothing was pushed");
+    end
 }
 
 /// Takes the label off and puts it on again, as `ann`, and works until nothing is due.

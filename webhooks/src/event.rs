@@ -15,6 +15,17 @@ pub enum Event {
         /// How the issue read then, where the delivery says it and a job may follow.
         seen: Option<Snapshot>,
     },
+    /// Somebody wrote a comment on an issue, which may be a command. This is a hint, not a fact.
+    CommentWritten {
+        /// Which repository.
+        repo: RepoName,
+        /// The issue's number.
+        number: u64,
+        /// The comment.
+        comment: Comment,
+        /// How the issue read then, where the delivery says it.
+        seen: Option<Snapshot>,
+    },
     /// A delivery that asks for nothing: another event, another action, a test delivery.
     Other {
         /// The issue or pull request that it is about, where it says so.
@@ -38,6 +49,17 @@ pub enum Cause {
     LabelsMayHaveChanged,
     /// It was edited, closed, assigned or commented: of interest to a job that exists, never a reason for a new one.
     Changed,
+}
+
+/// A comment as a signed delivery shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// The forge's id of it.
+    pub id: i64,
+    /// The forge's id of who wrote it.
+    pub author: i64,
+    /// The text.
+    pub body: String,
 }
 
 /// An issue as a signed delivery shows it.

@@ -13,7 +13,7 @@ mod signature;
 mod tests;
 
 pub use delivery::{Accepted, Delivery, Inbox, InboxError};
-pub use event::{ABOUT_A_PULL, Cause, Event, RepoName, Snapshot};
+pub use event::{ABOUT_A_PULL, Cause, Comment, Event, RepoName, Snapshot};
 
 pub use listen::{Limits, serve};
 pub use receive::{BuildError, router};

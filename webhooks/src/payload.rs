@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 
 use crate::event::ABOUT_A_PULL;
-use crate::{Cause, Dialect, Event, RepoName, Snapshot};
+use crate::{Cause, Comment, Dialect, Event, RepoName, Snapshot};
 
 /// The header names of a dialect, the finer event name first.
 pub(crate) fn event_headers(dialect: Dialect) -> &'static [&'static str] {
@@ -40,7 +40,20 @@ struct Payload {
     #[serde(default)]
     is_pull: bool,
     pull_request: Option<serde::de::IgnoredAny>,
+    comment: Option<Written>,
     repository: Option<Repository>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    id: Option<i64>,
+    body: Option<String>,
+    user: Option<Writer>,
+}
+
+#[derive(Deserialize)]
+struct Writer {
+    id: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +115,11 @@ pub(crate) fn event(name: &str, payload: &[u8]) -> Result<Event, String> {
     let lacks = |what: &str| format!("the payload of an `{name}` event has no usable {what}");
     let number = number(&payload).ok_or_else(|| lacks("issue number"))?;
     let repo = repo(&payload).ok_or_else(|| lacks("repository name"))?;
+    let is_fresh = name == "issue_comment" && payload.action.as_deref() == Some("created");
+    if let Some(comment) = payload.comment.filter(|_| is_fresh).and_then(comment) {
+        let seen = payload.issue.and_then(snapshot);
+        return Ok(Event::CommentWritten { repo, number, comment, seen });
+    }
     let seen = match cause {
         Cause::Opened | Cause::LabelsMayHaveChanged => payload.issue.and_then(snapshot),
         Cause::Reopened | Cause::Changed => None,
@@ -121,6 +139,12 @@ fn repo(payload: &Payload) -> Option<RepoName> {
 
 fn about(payload: &Payload) -> Option<(RepoName, u64)> {
     Some((repo(payload)?, number(payload)?))
+}
+
+/// A comment, if the payload says who wrote what. A deleted account writes none.
+fn comment(written: Written) -> Option<Comment> {
+    let (id, author) = (written.id?, written.user?.id?);
+    Some(Comment { id, author, body: written.body.unwrap_or_default() })
 }
 
 /// The issue, if the payload says what it reads and which labels it has.

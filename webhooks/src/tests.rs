@@ -37,7 +37,7 @@ impl Inbox for Kept {
             return Ok(Accepted::Repeated);
         }
         let accepted = match event {
-            Event::IssueSeen { .. } => Accepted::Queued,
+            Event::IssueSeen { .. } | Event::CommentWritten { .. } => Accepted::Queued,
             Event::Other { .. } => Accepted::Ignored,
         };
         kept.push((delivery, event));
@@ -492,7 +492,7 @@ fn every_known_payload_becomes_its_event() {
         ("derived/gitea/issues_edited_title_1.25plus.json", "issues", Some(Cause::Changed)),
         ("drone-go-scm/gitea/issues_opened.json", "issues", Some(Cause::Opened)),
         ("drone-go-scm/gitea/issues_closed.json", "issues", Some(Cause::Changed)),
-        ("drone-go-scm/gitea/issue_comment_created.json", "issue_comment", Some(Cause::Changed)),
+        ("drone-go-scm/gitea/issue_comment_created.json", "issue_comment", None),
         ("drone-go-scm/gitea/pull_request_comment_created.json", "issue_comment", None),
         ("drone-go-scm/gitea/pull_request_opened.json", "pull_request", None),
         ("drone-go-scm/gitea/push.json", "push", None),
@@ -501,6 +501,11 @@ fn every_known_payload_becomes_its_event() {
         let payload = std::fs::read(root.join(file)).unwrap();
         let cause = match crate::payload::event(name, &payload) {
             Ok(Event::IssueSeen { cause, .. }) => Some(cause),
+            Ok(Event::CommentWritten { comment, seen, .. }) => {
+                assert!(comment.id > 0 && comment.author > 0 && seen.is_some(), "{comment:?}");
+                assert_eq!(file.rsplit('/').next(), Some("issue_comment_created.json"));
+                None
+            }
             Ok(Event::Other { .. }) => None,
             Err(reason) => panic!("{file}: {reason}"),
         };

@@ -9,8 +9,11 @@ use crate::sandbox::Verdict;
 
 /// What a job writes. Reading what belongs to a repository itself, such as people's permissions, every app may.
 const WRITES: [&str; 3] = ["contents", "issues", "pull_requests"];
-/// The event that tells of labels.
-const EVENT: &str = "issues";
+/// The events that tell of labels and of commands, with their names in the settings and what comes of it without them.
+const EVENTS: [(&str, &str, &str); 2] = [
+    ("issues", "Issues", "labels are found late"),
+    ("issue_comment", "Issue comment", "commands are not heard"),
+];
 
 /// What an app lacks for work in a repository, each with what to do.
 pub(super) async fn lacking(
@@ -30,10 +33,12 @@ pub(super) async fn lacking(
             "the app may not write `{names}`; give it `Read and write` in its settings under Permissions, and have the owner of the repository accept that"
         )));
     }
-    if !installation.events.contains(EVENT) {
-        found.push((Verdict::Warns, format!(
-            "the app is not told of `{EVENT}`, so labels are found late; tick `Issues` in its settings under Subscribe to events"
-        )));
+    for (event, name, without) in EVENTS {
+        if !installation.events.contains(event) {
+            found.push((Verdict::Warns, format!(
+                "the app is not told of `{event}`, so {without}; tick `{name}` in its settings under Subscribe to events"
+            )));
+        }
     }
     Ok(found)
 }
@@ -45,66 +50,51 @@ pub(super) async fn webhook(name: &str, settings: &config::Forge, app: &dyn OwnA
         let Some(hook) = app.webhook().await? else { return Ok((None, vec![])) };
         Ok((Some(hook), app.newest_deliveries().await?))
     };
-    let (verdict, detail) = match seen.await {
+    let judged = match seen.await {
         Ok((hook, newest)) => judged(name, hook.as_ref(), &newest),
-        Err(error) => {
-            let next = api_next(&error, name, settings);
-            (Verdict::Warns, format!("{}; {next}", chain(&error)))
-        }
+        Err(error) => Err(format!("{}; {}", chain(&error), api_next(&error, name, settings))),
     };
-    line(subject, verdict, detail)
+    match judged {
+        Ok(detail) => line(subject, Verdict::Holds, detail),
+        // Without it labels are found late, and jobs run.
+        Err(detail) => line(subject, Verdict::Warns, detail),
+    }
 }
 
-fn judged(name: &str, hook: Option<&Webhook>, newest: &[Delivery]) -> (Verdict, String) {
+/// What is in order with a webhook, or what is not.
+fn judged(name: &str, hook: Option<&Webhook>, newest: &[Delivery]) -> Result<String, String> {
     let path = format!("/hooks/{name}");
-    let Some(hook) = hook else {
-        return (
-            Verdict::Warns,
-            format!(
-                "the app has none, so labels are found late; set it active in the app's settings, with an address that ends in `{path}` and the secret of `forge.{name}.webhook_secrets`"
-            ),
-        );
-    };
+    let hook = hook.ok_or_else(|| format!(
+        "the app has none, so labels are found late; set it active in the app's settings, with an address that ends in `{path}` and the secret of `forge.{name}.webhook_secrets`"
+    ))?;
     let shown = crate::reply::code_span(&hook.url);
     if !hook.url.trim_end_matches('/').ends_with(&path) {
-        return (
-            Verdict::Warns,
-            format!(
-                "the app's goes to {shown}; it must end in `{path}`: change it in the app's settings"
-            ),
-        );
+        return Err(format!(
+            "the app's goes to {shown}; it must end in `{path}`: change it in the app's settings"
+        ));
     }
     if !hook.has_secret {
-        return (
-            Verdict::Warns,
-            format!(
-                "the app's has no secret, so every delivery is refused; set the one of `forge.{name}.webhook_secrets` in the app's settings"
-            ),
-        );
+        return Err(format!(
+            "the app's has no secret, so every delivery is refused; set the one of `forge.{name}.webhook_secrets` in the app's settings"
+        ));
     }
-    match newest.first() {
-        None => (
-            Verdict::Warns,
-            format!("nothing was sent to {shown} yet; put the label on an issue, and look again"),
-        ),
-        Some(last) if last.is_taken() => (
-            Verdict::Holds,
-            format!("deliveries to {shown} arrive; the last was `{}` at {}", last.event, last.at),
-        ),
-        Some(last) => {
-            let next = match last.status_code {
-                401 => format!("compare the secret in the app's settings with `forge.{name}.webhook_secrets`"),
-                404 => format!("compare the forge's name `{name}` with the end of the address, and the way of any proxy"),
-                400..=499 => "look at the service's log, and at any proxy in between".to_owned(),
-                _ => "start `hyla serve`, and let the forge reach that address: its host's firewall, and a proxy's certificate".to_owned(),
-            };
-            (
-                Verdict::Warns,
-                format!(
-                    "the last delivery to {shown}, `{}` at {}, was not taken: {} ({}); {next}",
-                    last.event, last.at, last.status, last.status_code
-                ),
-            )
-        }
+    let last = newest.first().ok_or_else(|| {
+        format!("nothing was sent to {shown} yet; put the label on an issue, and look again")
+    })?;
+    if last.is_taken() {
+        return Ok(format!(
+            "deliveries to {shown} arrive; the last was `{}` at {}",
+            last.event, last.at
+        ));
     }
+    let next = match last.status_code {
+        401 => format!("compare the secret in the app's settings with `forge.{name}.webhook_secrets`"),
+        404 => format!("compare the forge's name `{name}` with the end of the address, and the way of any proxy"),
+        400..=499 => "look at the service's log, and at any proxy in between".to_owned(),
+        _ => "start `hyla serve`, and let the forge reach that address: its host's firewall, and a proxy's certificate".to_owned(),
+    };
+    Err(format!(
+        "the last delivery to {shown}, `{}` at {}, was not taken: {} ({}); {next}",
+        last.event, last.at, last.status, last.status_code
+    ))
 }

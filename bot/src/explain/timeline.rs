@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::job::{JobId, State};
+use crate::job::{self, Ask, JobId, State};
 use crate::store::{Delivered, History, Row, Step, Stepped};
 
 /// One thing that happened.
@@ -83,7 +83,16 @@ fn words(stepped: &Stepped) -> (&'static str, String) {
     let time = |due: &DateTime<Utc>| due.format("%H:%M:%S").to_string();
     match &stepped.step {
         Step::Queued => ("queued", format!("job {job} is queued: the issue will be looked at")),
-        Step::Asked { key } => ("asked", format!("job {job} is queued: an operator asked ({key})")),
+        Step::Asked { key } => {
+            let who = match job::ask_of(key) {
+                Some(Ask::Comment { .. }) => "a comment",
+                Some(Ask::Sweep { .. }) => "a sweep",
+                Some(Ask::Command { .. } | Ask::Label { .. } | Ask::Opened { .. }) | None => {
+                    "an operator"
+                }
+            };
+            ("asked", format!("job {job} is queued: {who} asked ({key})"))
+        }
         Step::Claimed { attempt, worker } => {
             ("claimed", format!("job {job}: attempt {attempt} begins (worker {worker})"))
         }
@@ -100,6 +109,22 @@ fn words(stepped: &Stepped) -> (&'static str, String) {
         Step::Entered { stage } => {
             ("entered", format!("job {job} enters the stage `{}`", stage.name()))
         }
+        Step::Halted { by } => {
+            ("halted", format!("job {job} is to be stopped: {by} asked for that"))
+        }
+        Step::Given { base, digest, model } => {
+            let (base, digest) = (base.short(), digest.get(..12).unwrap_or(digest));
+            let text = format!(
+                "job {job} gives the model {model} the issue, at commit {base} (input {digest})"
+            );
+            ("given", text)
+        }
+        Step::Spoke { .. } => ("spoke", format!("job {job} has ended its session")),
+        Step::Ready { branch, commit } => {
+            let commit = commit.short();
+            ("ready", format!("job {job} has commit {commit} ready for the branch `{branch}`"))
+        }
+        Step::Drafted { pull } => ("drafted", format!("job {job} has opened pull request {pull}")),
         Step::Retried { why, due } => {
             ("retried", format!("job {job} will be tried again at {}: {why}", time(due)))
         }

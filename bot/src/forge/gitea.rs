@@ -273,7 +273,11 @@ impl Forge for Gitea {
     }
 
     async fn labelled(&self, repo: &RepoName, label: &str) -> Result<Vec<Issue>, Error> {
-        self.open_issues(repo, label).await
+        self.labelled_issues(repo, label).await
+    }
+
+    async fn open_issues(&self, repo: &RepoName) -> Result<Vec<Issue>, Error> {
+        self.all_open_issues(repo).await
     }
 
     async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error> {
@@ -358,13 +362,20 @@ impl Forge for Gitea {
     }
 
     async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error> {
-        let call = Call::write(
-            format!("react with `{reaction}` to issue {number} of {repo}"),
-            Method::POST,
-            in_repo(repo, ["issues", &number.to_string(), "reactions"]),
-            json!({ "content": reaction }),
-            Repeat::Harmless,
-        );
+        let what = format!("issue {number}");
+        let call = Call::react((what, repo), ["issues", &number.to_string()], reaction);
+        self.http.send(&call).await?;
+        Ok(())
+    }
+
+    async fn react_to_comment(
+        &self,
+        repo: &RepoName,
+        comment: i64,
+        reaction: &str,
+    ) -> Result<(), Error> {
+        let path = ["issues", "comments", &comment.to_string()];
+        let call = Call::react((format!("comment {comment}"), repo), path, reaction);
         self.http.send(&call).await?;
         Ok(())
     }

@@ -13,12 +13,13 @@ use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use super::client::SetupError;
+use super::client::{SetupError, in_repo};
 use super::shorten::Shortened;
 use crate::forge::Error;
+use crate::job::RepoName;
 use crate::redact::Redactor;
 
 /// Largest answer that is kept, long texts in it cut. All comments of an issue come in one answer; this holds 170 of
@@ -87,6 +88,23 @@ impl Call {
         repeat: Repeat,
     ) -> Self {
         Self { what, method, path, query: vec![], body: Some(body), repeat }
+    }
+
+    /// A call that puts a reaction on something of a repository, which is named in words and by its path.
+    pub(super) fn react<const N: usize>(
+        (what, repo): (String, &RepoName),
+        path: [&str; N],
+        reaction: &str,
+    ) -> Self {
+        let mut path = in_repo(repo, path);
+        path.push("reactions".into());
+        Self::write(
+            format!("react with `{reaction}` to {what} of {repo}"),
+            Method::POST,
+            path,
+            json!({ "content": reaction }),
+            Repeat::Harmless,
+        )
     }
 
     /// A call that deletes.
@@ -435,6 +453,9 @@ pub(super) fn join<S: AsRef<str>>(base: &Url, segments: impl IntoIterator<Item =
         .expect("the address was checked to be http or https")
         .pop_if_empty()
         .extend(segments);
+    // RFC 3986 allows no bare brackets in a path, as in `/users/NAME[bot]`, and some proxies take none.
+    let path = url.path().replace('[', "%5B").replace(']', "%5D");
+    url.set_path(&path);
     url
 }
 

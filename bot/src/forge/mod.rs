@@ -58,6 +58,8 @@ pub trait Forge: Send + Sync {
     async fn history(&self, repo: &RepoName, number: u64, label: &str) -> Result<History, Error>;
     /// The open issues that carry a label, all pages.
     async fn labelled(&self, repo: &RepoName, label: &str) -> Result<Vec<Issue>, Error>;
+    /// All open issues, all pages; pull requests are none.
+    async fn open_issues(&self, repo: &RepoName) -> Result<Vec<Issue>, Error>;
     /// What a user may do with a repository. Fails closed: an unclear answer is an error, not a permission.
     async fn permission(&self, repo: &RepoName, user: &User) -> Result<Permission, Error>;
     /// All comments of an issue, oldest first.
@@ -70,6 +72,13 @@ pub trait Forge: Send + Sync {
     async fn delete_comment(&self, repo: &RepoName, comment: i64) -> Result<(), Error>;
     /// Puts a reaction, such as `eyes`, on an issue. One that is there already is no error.
     async fn react(&self, repo: &RepoName, number: u64, reaction: &str) -> Result<(), Error>;
+    /// Puts a reaction on a comment. One that is there already is no error.
+    async fn react_to_comment(
+        &self,
+        repo: &RepoName,
+        comment: i64,
+        reaction: &str,
+    ) -> Result<(), Error>;
     /// A pull request by its number, or none if it is not there.
     async fn pull(&self, repo: &RepoName, number: u64) -> Result<Option<Pull>, Error>;
     /// The pull request from `head` into `base`, in any state, the newest first choice.

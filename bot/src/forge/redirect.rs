@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use reqwest::header::LOCATION;
-use reqwest::redirect::Policy;
 use secrecy::ExposeSecret;
 
 use super::Remote;
+use super::client::Client;
 use crate::redact::Redactor;
 
 /// As long as git itself waits for a connection.
@@ -36,19 +36,12 @@ pub(crate) async fn redirect_of(remote: &Remote) -> Option<String> {
 }
 
 fn client(remote: &Remote) -> Option<reqwest::Client> {
-    let mut builder = reqwest::Client::builder()
-        .redirect(Policy::none())
-        .no_proxy()
-        .timeout(TIMEOUT)
-        .user_agent("hyla");
-    if let Some(proxy) = &remote.proxy {
-        builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).ok()?);
-    }
-    if let Some(ca_file) = &remote.ca_file {
-        let pem = std::fs::read(ca_file).ok()?;
-        for certificate in reqwest::Certificate::from_pem_bundle(&pem).ok()? {
-            builder = builder.add_root_certificate(certificate);
-        }
-    }
-    builder.build().ok()
+    let client = Client {
+        url: &remote.url,
+        public_url: None,
+        ca_file: remote.ca_file.as_ref(),
+        proxy: remote.proxy.as_ref(),
+        timeout: TIMEOUT,
+    };
+    client.build().ok()
 }

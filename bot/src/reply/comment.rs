@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::{caution, code_span, line, stage_words};
-use crate::job::{CommitId, End, Outcome, Stage};
+use crate::job::{self, Ask, CommitId, End, Outcome, Stage};
 use crate::sandbox::Confinement;
 
 /// What the status comment shows.
@@ -40,7 +40,7 @@ pub fn marker(key: &str) -> String {
     format!("<!-- hyla:status:{} -->", digest.get(..16).unwrap_or(&digest))
 }
 
-/// The whole comment. `asked_by` is a login, or none where an operator asked on the command line.
+/// The whole comment. `asked_by` is a login, or none where an operator asked on the command line, or a sweep did.
 pub fn status(
     key: &str,
     asked_by: Option<&str>,
@@ -63,11 +63,16 @@ pub fn status(
             (headline(end.outcome).to_owned(), format!("{}\n\n{}", end.person, end.next))
         }
     };
-    let asked = match asked_by {
-        Some(login) => {
-            format!("\n\n<sub>Asked by {} with the label.</sub>", code_span(&line(login, 80)))
+    let asked = match (asked_by, job::ask_of(key)) {
+        (Some(login), ask) => {
+            let is_comment = matches!(ask, Some(Ask::Comment { .. }));
+            let how = if is_comment { "a comment" } else { "the label" };
+            format!("\n\n<sub>Asked by {} with {how}.</sub>", code_span(&line(login, 80)))
         }
-        None => String::new(),
+        (None, Some(Ask::Sweep { name, .. })) => {
+            format!("\n\n<sub>Found by the sweep {}.</sub>", code_span(&line(&name, 80)))
+        }
+        (None, _) => String::new(),
     };
     let caution = match caution(confinement) {
         Some(words) => format!("\n\n⚠️ {words}"),

@@ -3,6 +3,7 @@
 //! The model's words and the words pass through `quiet` before they stand in any of it, so that they ping
 //! nobody and close nothing.
 
+mod answers;
 #[cfg(test)]
 mod blocks;
 mod comment;
@@ -15,6 +16,10 @@ mod quiet;
 mod tests;
 mod words;
 
+pub use answers::{
+    answer_marker, busy, for_whoever_commented, help, not_understood, nothing_to_stop, standing,
+    stopped, story, too_late,
+};
 pub use comment::{Status, marker, status};
 pub use manners::declined;
 pub use pull::{Draft, body, commit_message, local_message, title};
@@ -50,13 +55,18 @@ pub fn kind(value: &serde_json::Value) -> &'static str {
 
 /// What to do next, for somebody who asked with a command instead of a label.
 pub fn next_at_a_terminal(end: &End) -> String {
+    asking_by(&end.next, "run the command again")
+}
+
+/// The same words for another way to ask than the label.
+fn asking_by(text: &str, way: &str) -> String {
     let asking = [
         "put the label on; where it is on already, take it off and put it back on",
         "take the label off and put it back on",
         "put the label on again",
         "put the label back on",
     ];
-    asking.iter().fold(end.next.clone(), |next, words| next.replace(words, "run the command again"))
+    asking.iter().fold(text.to_owned(), |text, words| text.replace(words, way))
 }
 
 /// The end of a job whose pull request is open, or has been since its own attempt opened it. `prefix` is the configured

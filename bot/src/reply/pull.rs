@@ -39,6 +39,8 @@ pub struct Draft<'a> {
     pub confinement: Confinement,
     /// Who asked; none where an operator did, on the command line.
     pub asked_by: Option<&'a str>,
+    /// The sweep that found the issue, where one did.
+    pub found_by: Option<&'a str>,
     /// The branch that the work is based on.
     pub base_branch: &'a str,
     /// The commit that the work is based on.
@@ -144,7 +146,10 @@ fn words(text: &str) -> String {
 fn foot(draft: &Draft<'_>) -> String {
     let asked = match draft.asked_by {
         Some(login) => code_span(&line(login, 80)),
-        None => "an operator".into(),
+        None => draft.found_by.map_or_else(
+            || "an operator".into(),
+            |sweep| format!("nobody; the sweep {} found the issue", code_span(sweep)),
+        ),
     };
     let place = match draft.confinement {
         Confinement::Sealed => "in sandboxes of their own without a network",

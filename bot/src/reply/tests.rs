@@ -44,6 +44,7 @@ pub(super) fn draft<'a>(
         sandbox: "bubblewrap 1.2.3",
         confinement: Confinement::Sealed,
         asked_by: Some("ann"),
+        found_by: None,
         base_branch: "main",
         base,
         digest: "d",

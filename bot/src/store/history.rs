@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::Row;
-use crate::job::{End, JobId, Stage, Subject};
+use crate::job::{CommitId, End, JobId, Stage, Subject};
 
 /// One thing that happened to a job, written with the change itself. The names are those in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,39 @@ pub enum Step {
     Entered {
         /// Which.
         stage: Stage,
+    },
+    /// Somebody wants it stopped.
+    Halted {
+        /// The login.
+        by: String,
+    },
+    /// Its model is about to be given this.
+    Given {
+        /// The base commit.
+        base: CommitId,
+        /// The digest of the frozen input.
+        digest: String,
+        /// The model's name.
+        model: String,
+    },
+    /// Its session has ended.
+    Spoke {
+        /// How long the transcript was, in bytes.
+        bytes: u64,
+        /// The SHA-256 of those bytes.
+        sha256: String,
+    },
+    /// This is about to be pushed.
+    Ready {
+        /// The branch.
+        branch: String,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// Its draft pull request is there.
+    Drafted {
+        /// The number.
+        pull: u64,
     },
     /// Something broke, and it will be tried again.
     Retried {

@@ -3,8 +3,10 @@
 //! Each verb is one transaction, and each change of a job's state leaves a step in it. A verb that takes a [`Lease`] writes
 //! nothing when the lease has been lost.
 
+mod commands;
 mod history;
 pub mod sqlite;
+mod sweeps;
 #[cfg(test)]
 mod tests;
 
@@ -13,10 +15,13 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
+pub use commands::{Effect, Halt, NewCommand, Order};
 pub use history::{Delivered, Heard, History, Step, Stepped};
+pub use sweeps::{Drafted, Fate, SweepAsk, SweepState, Swept, Taken};
 
+use crate::audit::Head;
 use crate::input::Input;
-use crate::job::{CommitId, End, Job, JobId, Ready, Stage, Subject};
+use crate::job::{CommitId, End, Job, JobId, Ready, RepoName, Stage, Subject};
 
 /// The ledger of deliveries and jobs.
 #[async_trait]
@@ -60,7 +65,21 @@ pub trait Store: Send + Sync {
     async fn note_comment(&self, lease: &Lease, comment: i64) -> Result<(), Error>;
 
     /// Notes what stands ready to be published.
-    async fn note_ready(&self, lease: &Lease, ready: &Ready) -> Result<(), Error>;
+    async fn note_ready(
+        &self,
+        lease: &Lease,
+        ready: &Ready,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
+
+    /// Notes that a session has ended, with the length of its transcript so far and the SHA-256 of that.
+    async fn note_session(
+        &self,
+        lease: &Lease,
+        bytes: u64,
+        sha256: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
 
     /// Notes what people say on the issue, which from then on steers the job whatever becomes of the issue.
     async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error>;
@@ -68,11 +87,18 @@ pub trait Store: Send + Sync {
     /// How a job's deliveries showed its issue, in the order in which they came; of very many the newest.
     async fn sightings(&self, id: JobId) -> Result<Vec<Sighting>, Error>;
 
-    /// Notes the base commit and the digest of the frozen input.
-    async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error>;
+    /// Notes the base commit, the digest of the frozen input, and the model that is asked.
+    async fn note_input(
+        &self,
+        lease: &Lease,
+        base: &CommitId,
+        digest: &str,
+        model: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
 
     /// Notes the draft pull request's number.
-    async fn note_pull(&self, lease: &Lease, pull: u64) -> Result<(), Error>;
+    async fn note_pull(&self, lease: &Lease, pull: u64, now: DateTime<Utc>) -> Result<(), Error>;
 
     /// Ends a job.
     async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error>;
@@ -152,6 +178,127 @@ pub trait Store: Send + Sync {
         due: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<Kept, Error>;
+
+    /// Where a sweep stands; none before it was first seen.
+    async fn sweep(&self, name: &str) -> Result<Option<SweepState>, Error>;
+
+    /// Notes that a sweep works on an instant, or, where that is over at once, that it has come so far. False where it has
+    /// come as far already.
+    async fn begin_sweep(
+        &self,
+        name: &str,
+        instant: DateTime<Utc>,
+        is_over: bool,
+    ) -> Result<bool, Error>;
+
+    /// Notes the schedule of a sweep that is known. Where it had another one, what that one had due is nobody's.
+    async fn follow_schedule(
+        &self,
+        name: &str,
+        schedule: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error>;
+
+    /// Notes that nothing is left to do for a sweep's instant.
+    async fn finish_sweep(&self, name: &str, instant: DateTime<Utc>) -> Result<(), Error>;
+
+    /// Pauses a sweep. False where it is paused already.
+    async fn pause_sweep(&self, name: &str, why: &str, now: DateTime<Utc>) -> Result<bool, Error>;
+
+    /// Ends a sweep's pause. False where it is not paused.
+    async fn resume_sweep(&self, name: &str, now: DateTime<Utc>) -> Result<bool, Error>;
+
+    /// The jobs of a sweep that were queued since an instant, the oldest first.
+    async fn swept(
+        &self,
+        name: &str,
+        since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Swept>, Error>;
+
+    /// Queues a job of a sweep, where nothing speaks against it.
+    async fn ask_by_sweep(&self, ask: &SweepAsk<'_>, now: DateTime<Utc>) -> Result<Taken, Error>;
+
+    /// How many drafts of a repository are open or may yet come of a job that has not ended.
+    async fn pending(&self, forge: &str, repo: &RepoName) -> Result<usize, Error>;
+
+    /// The lines of the audit record after a number, in their order; a part of them, and none where there is no further one.
+    async fn audit(&self, after: u64) -> Result<Vec<String>, Error>;
+
+    /// How far the audit record goes.
+    async fn audit_head(&self) -> Result<Option<Head>, Error>;
+
+    /// The issues of a forge that have ever been asked about.
+    async fn asked(&self, forge: &str) -> Result<Vec<Subject>, Error>;
+
+    /// The newest drafts first, at most `limit`.
+    async fn drafts(&self, limit: u32) -> Result<Vec<Drafted>, Error>;
+
+    /// The drafts of which it is not known what became of them, the newest first, at most `limit`.
+    async fn open_drafts(&self, limit: u32) -> Result<Vec<Drafted>, Error>;
+
+    /// Takes the oldest due command until an instant: queued, or left by somebody who died. Those on one issue go one after
+    /// another. None is due later than `latest`, whatever became of the clock.
+    async fn claim_order(
+        &self,
+        now: DateTime<Utc>,
+        (until, latest): (DateTime<Utc>, DateTime<Utc>),
+    ) -> Result<Option<Order>, Error>;
+
+    /// Queues the job that a command asks for, once, unless a job with an ask has not ended on its issue. None where
+    /// somebody else carries the command out by now.
+    async fn ask_by_order(
+        &self,
+        order: &Order,
+        by: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Effect>, Error>;
+
+    /// Marks the jobs of a command's issue as to be stopped, but for those that publish already. None where somebody else
+    /// carries the command out by now.
+    async fn halt_by_order(
+        &self,
+        order: &Order,
+        by: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Effect>, Error>;
+
+    /// Ends a command, with the comment that answers it. False where somebody else carries it out by now.
+    async fn end_order(
+        &self,
+        order: &Order,
+        answer: Option<i64>,
+        note: &str,
+        now: DateTime<Utc>,
+    ) -> Result<bool, Error>;
+
+    /// Gives a command back to be claimed again at `due`. False where somebody else carries it out by now.
+    async fn defer_order(
+        &self,
+        order: &Order,
+        due: DateTime<Utc>,
+        why: &str,
+    ) -> Result<bool, Error>;
+
+    /// When the next command is due, if there is one.
+    async fn next_order_due(&self) -> Result<Option<DateTime<Utc>>, Error>;
+
+    /// Who wants a job stopped, once it has its key.
+    async fn halt_of(&self, job: JobId) -> Result<Option<Halt>, Error>;
+
+    /// Takes a queued job that somebody wants stopped, or one whose lease has run out, whatever else goes on.
+    async fn claim_halted(
+        &self,
+        worker: &str,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> Result<Option<(Job, Lease)>, Error>;
+
+    /// Notes that a job publishes, which nobody can stop any more, or says who wants it stopped.
+    async fn publish(&self, lease: &Lease, now: DateTime<Utc>) -> Result<Option<Halt>, Error>;
+
+    /// Notes what became of a draft. What was noted first stays.
+    async fn note_fate(&self, job: JobId, fate: &Fate, at: DateTime<Utc>) -> Result<(), Error>;
 }
 
 /// A worker's right to write to one job.
@@ -184,6 +331,8 @@ pub struct NewDelivery {
     pub note: Option<String>,
     /// What it shows of its issue, where it may ask for something.
     pub sighting: Option<Sighting>,
+    /// The command that it tells of.
+    pub command: Option<NewCommand>,
 }
 
 /// An issue as one delivery shows it.
@@ -215,9 +364,11 @@ pub enum Kept {
     Queued(JobId),
     /// It was joined to a job that has not looked yet.
     Joined(JobId),
+    /// It tells of a command that nobody has told of.
+    Ordered,
     /// It asks for nothing.
     Ignored,
-    /// It is known.
+    /// It is known, or what it tells of is.
     Repeated,
 }
 
@@ -338,6 +489,14 @@ pub enum Error {
         path: PathBuf,
         /// The schema's version.
         version: i64,
+    },
+    /// A command that this program did not write.
+    #[error("cannot read command {comment} from the database: {reason}")]
+    Command {
+        /// The comment's id.
+        comment: i64,
+        /// What is wrong.
+        reason: String,
     },
     /// A row that this program did not write.
     #[error("cannot read job {job} from the database: {reason}")]

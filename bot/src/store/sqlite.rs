@@ -4,10 +4,13 @@
 //! one machine may share the file. It is not for a network file system.
 
 mod arrivals;
+mod audit;
+mod commands;
 mod deliveries;
 mod history;
 mod queue;
 mod rows;
+mod sweeps;
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -18,16 +21,17 @@ use chrono::{DateTime, Utc};
 use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
+    SqliteRow, SqliteSynchronous,
 };
 use sqlx::{Connection as _, Row as _, Sqlite as Db, Transaction};
 
 use super::{
-    Error, History, Identified, Kept, KeptDelivery, Lease, NewDelivery, Row, Sighting, Step, Store,
-    Tally,
+    Drafted, Effect, Error, Fate, Halt, History, Identified, Kept, KeptDelivery, Lease,
+    NewDelivery, Order, Row, Sighting, Step, Store, SweepAsk, SweepState, Swept, Taken, Tally,
 };
+use crate::audit::{Event, Head};
 use crate::input::Input;
-use crate::job::{CommitId, End, Job, JobId, Ready, Stage, State, Subject};
+use crate::job::{self, Ask, CommitId, End, Job, JobId, Ready, RepoName, Stage, State, Subject};
 use crate::reply;
 use arrivals::Arrivals;
 use rows::{failed, json, micros, number, read};
@@ -151,6 +155,25 @@ impl Sqlite {
     }
 }
 
+/// The lease of a row that was just given to a worker.
+fn lease_of(row: &SqliteRow) -> Result<Lease, sqlx::Error> {
+    Ok(Lease { job: JobId(row.try_get("id")?), token: row.try_get("lease_token")? })
+}
+
+/// A job for an ask that no job has.
+async fn queue_ask(
+    transaction: &mut Transaction<'_, Db>,
+    subject: &Subject,
+    key: &str,
+    now: DateTime<Utc>,
+) -> Result<JobId, Error> {
+    let number = queue::next_ask_number(transaction, subject).await?;
+    let job = deliveries::insert(transaction, subject, Some((key, number)), now, now).await?;
+    let step = Step::Asked { key: key.to_owned() };
+    history::write(transaction, job, &step, now).await?;
+    Ok(job)
+}
+
 #[async_trait]
 impl Store for Sqlite {
     async fn accept(&self, delivery: &NewDelivery, now: DateTime<Utc>) -> Result<Kept, Error> {
@@ -162,15 +185,7 @@ impl Store for Sqlite {
         let mut transaction = self.begin(action).await?;
         let job = match queue::owner_of(&mut transaction, subject, key).await? {
             Some(job) => job,
-            None => {
-                let number = queue::next_ask_number(&mut transaction, subject).await?;
-                let key = (key, number);
-                let job =
-                    deliveries::insert(&mut transaction, subject, Some(key), now, now).await?;
-                let step = Step::Asked { key: key.0.to_owned() };
-                history::write(&mut transaction, job, &step, now).await?;
-                job
-            }
+            None => queue_ask(&mut transaction, subject, key, now).await?,
         };
         transaction.commit().await.map_err(failed(action))?;
         Ok(job)
@@ -188,9 +203,8 @@ impl Store for Sqlite {
             let taken = queue::take(&mut transaction, worker, now, until).await?;
             transaction.commit().await.map_err(failed(action))?;
             let Some(row) = taken else { return Ok(None) };
-            let id = JobId(row.try_get("id").map_err(failed(action))?);
-            let token: String = row.try_get("lease_token").map_err(failed(action))?;
-            let lease = Lease { job: id, token };
+            let lease = lease_of(&row).map_err(failed(action))?;
+            let id = lease.job;
             match read(&row) {
                 Ok(row) => {
                     tracing::debug!(job.id = %id, worker, attempt = row.job.attempt, "claimed a job");
@@ -252,11 +266,33 @@ impl Store for Sqlite {
         self.write(lease, "note the status comment", query.bind(comment)).await
     }
 
-    async fn note_ready(&self, lease: &Lease, ready: &Ready) -> Result<(), Error> {
+    async fn note_ready(
+        &self,
+        lease: &Lease,
+        ready: &Ready,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
         let query = sqlx::query(
             "UPDATE jobs SET ready_json = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
-        self.write(lease, "note what is ready to be published", query.bind(json(ready))).await
+        let (branch, commit) = (ready.branch.clone(), ready.commit.clone());
+        let (query, step) = (query.bind(json(ready)), Step::Ready { branch, commit });
+        self.change(lease, "note what is ready to be published", query, &step, now).await
+    }
+
+    async fn note_session(
+        &self,
+        lease: &Lease,
+        bytes: u64,
+        sha256: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "UPDATE jobs SET updated_at = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
+        );
+        let (query, step) =
+            (query.bind(micros(now)), Step::Spoke { bytes, sha256: sha256.to_owned() });
+        self.change(lease, "note a session", query, &step, now).await
     }
 
     async fn note_words(&self, lease: &Lease, words: &Input) -> Result<(), Error> {
@@ -270,19 +306,30 @@ impl Store for Sqlite {
         deliveries::sightings(&self.pool, id).await
     }
 
-    async fn note_input(&self, lease: &Lease, base: &CommitId, digest: &str) -> Result<(), Error> {
+    async fn note_input(
+        &self,
+        lease: &Lease,
+        base: &CommitId,
+        digest: &str,
+        model: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
         let query = sqlx::query(
-            "UPDATE jobs SET base_commit = ?, input_digest = ?
+            "UPDATE jobs SET base_commit = ?, input_digest = ?, model = ?
              WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
-        self.write(lease, "note the frozen input", query.bind(&base.0).bind(digest)).await
+        let query = query.bind(&base.0).bind(digest).bind(model);
+        let (digest, model) = (digest.to_owned(), model.to_owned());
+        let step = Step::Given { base: base.clone(), digest, model };
+        self.change(lease, "note the frozen input", query, &step, now).await
     }
 
-    async fn note_pull(&self, lease: &Lease, pull: u64) -> Result<(), Error> {
+    async fn note_pull(&self, lease: &Lease, pull: u64, now: DateTime<Utc>) -> Result<(), Error> {
         let query = sqlx::query(
             "UPDATE jobs SET pull = ? WHERE id = ? AND lease_token = ? AND phase = 'running'",
         );
-        self.write(lease, "note the pull request", query.bind(number(pull))).await
+        let query = query.bind(number(pull));
+        self.change(lease, "note the pull request", query, &Step::Drafted { pull }, now).await
     }
 
     async fn end(&self, lease: &Lease, end: &End, now: DateTime<Utc>) -> Result<(), Error> {
@@ -446,6 +493,221 @@ impl Store for Sqlite {
 
     async fn deliveries(&self, id: &str) -> Result<Vec<KeptDelivery>, Error> {
         deliveries::deliveries(&self.pool, id).await
+    }
+
+    async fn sweep(&self, name: &str) -> Result<Option<SweepState>, Error> {
+        sweeps::state(&self.pool, name).await
+    }
+
+    async fn begin_sweep(
+        &self,
+        name: &str,
+        instant: DateTime<Utc>,
+        is_over: bool,
+    ) -> Result<bool, Error> {
+        sweeps::begin(&self.pool, name, instant, is_over).await
+    }
+
+    async fn follow_schedule(
+        &self,
+        name: &str,
+        schedule: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        sweeps::follow(&self.pool, name, schedule, now).await
+    }
+
+    async fn finish_sweep(&self, name: &str, instant: DateTime<Utc>) -> Result<(), Error> {
+        sweeps::finish(&self.pool, name, instant).await
+    }
+
+    async fn pause_sweep(&self, name: &str, why: &str, now: DateTime<Utc>) -> Result<bool, Error> {
+        let (action, event) =
+            ("pause a sweep", Event::SweepPaused { sweep: name.into(), why: why.into() });
+        let mut transaction = self.begin(action).await?;
+        let is_new = sweeps::pause(&mut transaction, name, why, now).await?;
+        if is_new {
+            audit::add(&mut transaction, (None, None), event, now).await?;
+        }
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(is_new)
+    }
+
+    async fn resume_sweep(&self, name: &str, now: DateTime<Utc>) -> Result<bool, Error> {
+        let (action, event) = ("resume a sweep", Event::SweepResumed { sweep: name.into() });
+        let mut transaction = self.begin(action).await?;
+        let was_paused = sweeps::resume(&mut transaction, name, now).await?;
+        if was_paused {
+            audit::add(&mut transaction, (None, None), event, now).await?;
+        }
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(was_paused)
+    }
+
+    async fn swept(
+        &self,
+        name: &str,
+        since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Swept>, Error> {
+        let mut connection =
+            self.pool.acquire().await.map_err(failed("read the jobs of a sweep"))?;
+        sweeps::jobs(&mut connection, name, since, now).await
+    }
+
+    async fn ask_by_sweep(&self, ask: &SweepAsk<'_>, now: DateTime<Utc>) -> Result<Taken, Error> {
+        let action = "queue a job of a sweep";
+        let mut transaction = self.begin(action).await?;
+        let subject = ask.subject;
+        if sweeps::was_asked(&mut transaction, subject).await? {
+            return Ok(Taken::WasAsked);
+        }
+        let known = sweeps::jobs(&mut transaction, ask.name, ask.since, now).await?;
+        if known.len() != ask.n_known {
+            return Ok(Taken::Raced);
+        }
+        if sweeps::pending(&mut transaction, &subject.forge, &subject.repo).await? >= ask.cap {
+            return Ok(Taken::IsFull);
+        }
+        let its = Ask::Sweep { name: ask.name.to_owned(), at: ask.instant.timestamp() };
+        let job = queue_ask(&mut transaction, subject, &job::key(subject, &its), now).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(Taken::Job(job))
+    }
+
+    async fn pending(&self, forge: &str, repo: &RepoName) -> Result<usize, Error> {
+        let action = "count the drafts of a repository";
+        let mut connection = self.pool.acquire().await.map_err(failed(action))?;
+        sweeps::pending(&mut connection, forge, repo).await
+    }
+
+    async fn asked(&self, forge: &str) -> Result<Vec<Subject>, Error> {
+        sweeps::asked(&self.pool, forge).await
+    }
+
+    async fn drafts(&self, limit: u32) -> Result<Vec<Drafted>, Error> {
+        sweeps::drafts(&self.pool, false, limit).await
+    }
+
+    async fn open_drafts(&self, limit: u32) -> Result<Vec<Drafted>, Error> {
+        sweeps::drafts(&self.pool, true, limit).await
+    }
+
+    async fn note_fate(&self, job: JobId, fate: &Fate, at: DateTime<Utc>) -> Result<(), Error> {
+        sweeps::note_fate(&self.pool, job, fate, at).await
+    }
+
+    async fn claim_order(
+        &self,
+        now: DateTime<Utc>,
+        (until, latest): (DateTime<Utc>, DateTime<Utc>),
+    ) -> Result<Option<Order>, Error> {
+        let action = "claim a command";
+        // Most of the time there is none, and a look hinders no writer.
+        if commands::next_due(&self.pool).await?.is_none() {
+            return Ok(None);
+        }
+        let mut transaction = self.begin(action).await?;
+        let order = commands::claim(&mut transaction, now, (until, latest)).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(order)
+    }
+
+    async fn ask_by_order(
+        &self,
+        order: &Order,
+        by: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Effect>, Error> {
+        let action = "queue the job of a command";
+        let mut transaction = self.begin(action).await?;
+        let effect = commands::ask(&mut transaction, order, by, now).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(effect)
+    }
+
+    async fn halt_by_order(
+        &self,
+        order: &Order,
+        by: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Effect>, Error> {
+        let action = "stop the jobs of an issue";
+        let mut transaction = self.begin(action).await?;
+        let effect = commands::halt(&mut transaction, order, by, now).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(effect)
+    }
+
+    async fn end_order(
+        &self,
+        order: &Order,
+        answer: Option<i64>,
+        note: &str,
+        now: DateTime<Utc>,
+    ) -> Result<bool, Error> {
+        let action = "end a command";
+        let mut transaction = self.begin(action).await?;
+        let is_held = commands::leave(&mut transaction, order, None, (answer, note)).await?;
+        if is_held {
+            let (comment, author) = (order.comment, order.author);
+            let event = Event::Command { comment, author, note: note.to_owned() };
+            audit::issue(&mut transaction, &order.subject, event, now).await?;
+        }
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(is_held)
+    }
+
+    async fn defer_order(
+        &self,
+        order: &Order,
+        due: DateTime<Utc>,
+        why: &str,
+    ) -> Result<bool, Error> {
+        let action = "put a command off";
+        let mut transaction = self.begin(action).await?;
+        let is_held = commands::leave(&mut transaction, order, Some(due), (None, why)).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(is_held)
+    }
+
+    async fn next_order_due(&self) -> Result<Option<DateTime<Utc>>, Error> {
+        commands::next_due(&self.pool).await
+    }
+
+    async fn halt_of(&self, job: JobId) -> Result<Option<Halt>, Error> {
+        commands::halt_of(&self.pool, job).await
+    }
+
+    async fn claim_halted(
+        &self,
+        worker: &str,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> Result<Option<(Job, Lease)>, Error> {
+        let action = "claim a job to stop";
+        let mut transaction = self.begin(action).await?;
+        let taken = commands::take_halted(&mut transaction, worker, now, until).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        let Some(row) = taken else { return Ok(None) };
+        let lease = lease_of(&row).map_err(failed(action))?;
+        Ok(Some((read(&row)?.job, lease)))
+    }
+
+    async fn publish(&self, lease: &Lease, now: DateTime<Utc>) -> Result<Option<Halt>, Error> {
+        let action = "begin to publish";
+        let mut transaction = self.begin(action).await?;
+        let halt = commands::publish(&mut transaction, lease, now).await?;
+        transaction.commit().await.map_err(failed(action))?;
+        Ok(halt)
+    }
+
+    async fn audit(&self, after: u64) -> Result<Vec<String>, Error> {
+        audit::after(&self.pool, after).await
+    }
+
+    async fn audit_head(&self) -> Result<Option<Head>, Error> {
+        Ok(audit::last(&self.pool).await?.as_deref().and_then(Head::of))
     }
 
     async fn waiting_look(&self, subject: &Subject) -> Result<Option<JobId>, Error> {

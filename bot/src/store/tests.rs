@@ -4,6 +4,7 @@ mod arrivals;
 mod clock;
 mod history;
 mod machine;
+mod sweeps;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ fn delivery(id: &str, issue: Option<u64>) -> NewDelivery {
         due: at(1),
         note: None,
         sighting: None,
+        command: None,
     }
 }
 
@@ -183,9 +185,9 @@ async fn a_lost_lease_writes_nothing() {
         store.drop_job(&old, "x", at(101)).await,
         store.enter(&old, Stage::Session, at(101)).await,
         store.note_comment(&old, 1).await,
-        store.note_ready(&old, &ready).await,
-        store.note_input(&old, &base, "d").await,
-        store.note_pull(&old, 1).await,
+        store.note_ready(&old, &ready, at(9)).await,
+        store.note_input(&old, &base, "d", "m", at(9)).await,
+        store.note_pull(&old, 1, at(9)).await,
         store.end(&old, &end(), at(101)).await,
         store.retry(&old, at(101), "x", at(101)).await,
         store.wait(&old, at(101), "x", at(101)).await,
@@ -202,9 +204,9 @@ async fn a_lost_lease_writes_nothing() {
     assert!(row.job.comment.is_none() && row.job.ready.is_none() && row.base.is_none());
 
     store.note_comment(&lease, 11).await.unwrap();
-    store.note_ready(&lease, &ready).await.unwrap();
-    store.note_input(&lease, &base, "d").await.unwrap();
-    store.note_pull(&lease, 4).await.unwrap();
+    store.note_ready(&lease, &ready, at(9)).await.unwrap();
+    store.note_input(&lease, &base, "d", "m", at(9)).await.unwrap();
+    store.note_pull(&lease, 4, at(9)).await.unwrap();
     store.end(&lease, &end(), at(102)).await.unwrap();
     let row = store.job(job.id).await.unwrap().unwrap();
     assert_eq!((row.job.comment, row.job.ready, row.job.pull), (Some(11), Some(ready), Some(4)));

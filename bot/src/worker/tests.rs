@@ -43,6 +43,7 @@ async fn bench() -> Bench {
         due: clock.now(),
         note: None,
         sighting: None,
+        command: None,
     };
     worker.store.accept(&delivery, clock.now()).await.unwrap();
     Bench { worker, clock, stop: Stop::default(), _folder: folder }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bot::job::{Failure, Outcome, Rule, State};
 use bot::reconcile::Memory;
 use tests::forge::{Fault, Matcher};
-use tests::house::{House, Setup};
-use tests::story::{ask_again, meddled, short, short_house, swept};
+use tests::house::House;
+use tests::story::{TAKEN_AWAY, ask_again, hasty, meddled, short_house, swept, taken_away};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -28,8 +28,7 @@ fn head(house: &House, branch: &str) -> String {
 
 /// A house whose jobs wait no longer than two hours for the forge.
 async fn hasty_house() -> House {
-    let change = |config: &mut config::Config| config.queue.forge_patience = 2 * HOUR;
-    House::start(Setup { change: Box::new(change), ..short() }).await
+    House::start(hasty()).await
 }
 
 /// The draft is refused once, after the push; the job waits.
@@ -260,31 +259,11 @@ async fn check_d_a_token_that_stays_revoked_is_told_of_once_there_is_another() {
 
 #[tokio::test]
 async fn check_d_a_repository_that_is_renamed_archived_or_deleted_ends_the_job_by_name() {
-    let cases = [
-        ("renamed", Outcome::Failed(Failure::RepositoryMoved)),
-        ("archived", Outcome::Refused(Rule::RepositoryArchived)),
-        ("deleted", Outcome::Failed(Failure::ForgeMissing)),
-    ];
-    for (what, outcome) in cases {
+    for case in TAKEN_AWAY {
+        let what = case.0;
         let house = hasty_house().await;
-        let before = house.forge.branches(&house.repo);
-        let git_dir = house.forge.git_dir(&house.repo);
-        meddled(&house, async |house, _| match what {
-            "renamed" => drop(house.forge.rename_repository(&house.repo, "elsewhere")),
-            "archived" => house.forge.archive(&house.repo),
-            _ => house.forge.delete_repository(&house.repo),
-        })
-        .await;
-        house.work_for(4 * HOUR).await;
-        house.work_through_retries().await;
-        let end = house.end().await;
-        assert_eq!(end.outcome, outcome, "{what}: {}", end.operator);
+        let end = taken_away(&house, case).await;
         assert!(!end.person.is_empty() && !end.next.is_empty(), "{what}");
-        let mut git = Command::new("git");
-        git.arg("--git-dir").arg(git_dir).args(["for-each-ref", "refs/heads"]);
-        let refs = git.output().expect("git can be started").stdout;
-        let n_branches = String::from_utf8_lossy(&refs).lines().count();
-        assert_eq!(n_branches, before.len(), "{what}: nothing was pushed");
         let (n_jobs, n_requests) = (house.jobs().await.len(), house.forge.requests().len());
         swept(&house, &mut Memory::default()).await;
         assert_eq!(house.jobs().await.len(), n_jobs, "{what}");

@@ -173,6 +173,7 @@ fn check_o_a_body_fits_by_the_last_character() {
             sandbox: "bubblewrap 1.2.3",
             confinement: bot::sandbox::Confinement::Sealed,
             asked_by: Some("ann"),
+            found_by: None,
             base_branch: "main",
             base: &base,
             digest: "d",

@@ -98,6 +98,13 @@ async fn git_verifies_a_commit_that_was_signed_with_an_encrypted_ed25519_ssh_key
 }
 
 #[tokio::test]
+async fn git_verifies_a_commit_that_was_signed_with_a_plain_rsa_ssh_key() {
+    let keys = Keys::new();
+    let file = keys.ssh("key", &["rsa", "-b", "3072"], "");
+    signs(&keys, ssh(&file), "key").await;
+}
+
+#[tokio::test]
 async fn git_verifies_a_commit_that_was_signed_with_an_encrypted_rsa_ssh_key() {
     let keys = Keys::new();
     let file = keys.ssh("key", &["rsa", "-b", "3072"], PASSPHRASE);
@@ -121,6 +128,14 @@ async fn git_verifies_a_commit_that_was_signed_with_a_plain_rsa_openpgp_key() {
     let keys = Keys::new();
     let file = keys.openpgp("rsa3072", "");
     signs(&keys, openpgp(&file), "").await;
+}
+
+#[tokio::test]
+async fn git_verifies_a_commit_that_was_signed_with_an_encrypted_rsa_openpgp_key() {
+    let keys = Keys::new();
+    let file = keys.openpgp("rsa3072", PASSPHRASE);
+    let passphrase = keys.file("passphrase", PASSPHRASE);
+    signs(&keys, unlocked(openpgp(&file), passphrase), "").await;
 }
 
 #[tokio::test]

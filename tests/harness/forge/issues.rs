@@ -27,6 +27,10 @@ impl Ask<'_> {
                 _ => None,
             };
         }
+        if let ["comments", id, "reactions"] = rest {
+            let id = id.parse().unwrap_or_default();
+            return (self.method == "POST").then(|| self.react_to_comment(repo, id, access));
+        }
         let [number, rest @ ..] = rest else {
             return (self.method == "GET").then(|| self.list_issues(repo));
         };
@@ -170,15 +174,39 @@ impl Ask<'_> {
         self.page(&shapes.collect::<Vec<_>>())
     }
 
-    fn react(&mut self, repo: &RepoName, number: u64, access: Access) -> Reply {
+    /// The reaction that is to be put on an issue or on a comment there, if it may be.
+    fn reaction(&self, repo: &RepoName, number: u64, access: Access) -> Result<String, Reply> {
         let content = self.text("content");
         let issue = self.repo(repo).issue(number).expect("it was found before");
         if issue.is_locked && access < Access::Write {
-            return self.refusal(403, "no permission to change reaction");
+            return Err(self.refusal(403, "no permission to change reaction"));
         }
         if !REACTIONS.contains(&content.as_str()) {
-            return self.refusal(403, &format!("'{content}' is not an allowed reaction"));
+            return Err(self.refusal(403, &format!("'{content}' is not an allowed reaction")));
         }
+        Ok(content)
+    }
+
+    fn react_to_comment(&mut self, repo: &RepoName, id: i64, access: Access) -> Reply {
+        let Some((number, _)) = self.find_comment(repo, id) else {
+            return self.missing(&[]);
+        };
+        let content = match self.reaction(repo, number, access) {
+            Ok(content) => content,
+            Err(refusal) => return refusal,
+        };
+        let reaction = Reaction { user: self.user, content, at: self.state.tick() };
+        let shape = self.state.reaction_shape(&reaction);
+        let is_new = self.state.put_reaction(id, reaction);
+        Reply::json(if is_new { 201 } else { 200 }, &shape)
+    }
+
+    fn react(&mut self, repo: &RepoName, number: u64, access: Access) -> Reply {
+        let content = match self.reaction(repo, number, access) {
+            Ok(content) => content,
+            Err(refusal) => return refusal,
+        };
+        let issue = self.repo(repo).issue(number).expect("it was found before");
         let is_same = |r: &&Reaction| r.user == self.user && r.content == content;
         if let Some(reaction) = issue.reactions.iter().find(is_same) {
             return Reply::json(200, &self.state.reaction_shape(reaction));

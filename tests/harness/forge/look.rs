@@ -78,6 +78,13 @@ impl FakeForge {
         pairs.collect()
     }
 
+    /// The reactions on a comment, as login and content.
+    pub fn comment_reactions(&self, comment: i64) -> Vec<(String, String)> {
+        let state = self.state();
+        let on_it = state.comment_reactions.iter().filter(|(on, _)| *on == comment);
+        on_it.map(|(_, it)| (state.user(it.user).login.clone(), it.content.clone())).collect()
+    }
+
     /// The names of the labels on an issue.
     pub fn labels(&self, repo: &RepoName, number: u64) -> Vec<String> {
         let mut state = self.state();

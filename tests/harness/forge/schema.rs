@@ -116,6 +116,19 @@ impl Checker {
         self.operations.iter().map(|op| format!("{} {}", op.spec.method, op.spec.path)).collect()
     }
 
+    /// What is wrong with a request that a test writes down, as one text: empty where nothing is.
+    pub fn complaints(
+        &self,
+        method: &str,
+        path: &str,
+        query: &[(&str, &str)],
+        body: &str,
+    ) -> String {
+        let query: Vec<(String, String)> =
+            query.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        self.check(method, path, &query, body.as_bytes()).join("\n")
+    }
+
     /// What is wrong with a request. `path` is below `/api/v1` or `/api/v3`, still percent-encoded.
     pub fn check(
         &self,

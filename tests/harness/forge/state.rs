@@ -27,6 +27,8 @@ pub(super) struct State {
     pub repos: Vec<Repo>,
     /// Former names of repositories, with their present ones.
     pub moved: Vec<(RepoName, RepoName)>,
+    /// What people and bots put on comments, by the comment's id.
+    pub comment_reactions: Vec<(i64, Reaction)>,
     /// What only GitHub has.
     pub github: World,
     next_id: i64,
@@ -220,6 +222,7 @@ impl State {
             tokens: vec![],
             repos: vec![],
             moved: vec![],
+            comment_reactions: vec![],
             github: World::default(),
             next_id: 100,
             clock,
@@ -334,6 +337,18 @@ impl State {
         labels.push(label);
         self.record(repo, number, by, What::Label { label, added: true });
         true
+    }
+
+    /// Puts a reaction on a comment. Returns whether it was not there.
+    pub(super) fn put_reaction(&mut self, comment: i64, reaction: Reaction) -> bool {
+        let is_same = |(on, it): &(i64, Reaction)| {
+            *on == comment && it.user == reaction.user && it.content == reaction.content
+        };
+        let is_new = !self.comment_reactions.iter().any(is_same);
+        if is_new {
+            self.comment_reactions.push((comment, reaction));
+        }
+        is_new
     }
 
     /// Adds an entry to an issue's timeline and moves the time.

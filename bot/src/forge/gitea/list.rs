@@ -80,9 +80,18 @@ impl Gitea {
         }
     }
 
+    pub(super) async fn all_open_issues(&self, repo: &RepoName) -> Result<Vec<Issue>, Error> {
+        let what = format!("list the open issues of {repo}");
+        let mut call = Call::read(what, in_repo(repo, ["issues"]));
+        call.query.extend([("state", "open".to_owned()), ("type", "issues".to_owned())]);
+        let issues: Vec<wire::Issue> = self.get_all(call).await?;
+        let issues = issues.into_iter().map(Issue::from);
+        Ok(issues.filter(|issue| issue.is_open && !issue.is_pull).collect())
+    }
+
     /// An unknown label drops the filter, and then every open issue would be read: a page without a single issue that
     /// carries the label, in whatever case, is the end.
-    pub(super) async fn open_issues(
+    pub(super) async fn labelled_issues(
         &self,
         repo: &RepoName,
         label: &str,

@@ -24,8 +24,8 @@ fn addresses_keep_their_sub_path_and_lose_nothing_of_a_name() {
         let url = join(&base.parse().unwrap(), ["api", "v1", "a"]);
         assert_eq!(url.as_str(), expected);
     }
-    let url = join(&"https://h".parse().unwrap(), ["a/b", "c?d#e", "f%2Fg", "ä"]);
-    assert_eq!(url.as_str(), "https://h/a%2Fb/c%3Fd%23e/f%252Fg/%C3%A4");
+    let url = join(&"https://h".parse().unwrap(), ["a/b", "c?d#e", "f%2Fg", "ä", "x[bot]"]);
+    assert_eq!(url.as_str(), "https://h/a%2Fb/c%3Fd%23e/f%252Fg/%C3%A4/x%5Bbot%5D");
 }
 
 #[test]

@@ -71,7 +71,16 @@ impl GitHub {
         })
     }
 
-    pub(super) async fn open_issues(
+    pub(super) async fn all_open_issues(&self, repo: &RepoName) -> Result<Vec<Issue>, Error> {
+        let what = format!("list the open issues of {repo}");
+        let mut call = Call::read(what, in_repo(repo, ["issues"]));
+        call.query.push(("state", "open".to_owned()));
+        let issues: Vec<wire::Issue> = self.get_all(call).await?;
+        let is_meant = |issue: &wire::Issue| issue.state == "open" && issue.pull_request.is_none();
+        Ok(issues.into_iter().filter(is_meant).map(Issue::from).collect())
+    }
+
+    pub(super) async fn labelled_issues(
         &self,
         repo: &RepoName,
         label: &str,

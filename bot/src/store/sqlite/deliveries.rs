@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use sqlx::{Row as _, Sqlite as Db, SqlitePool, Transaction};
 
-use super::history;
 use super::rows::{failed, micros, number};
+use super::{commands, history};
 use crate::job::{JobId, Subject};
 use crate::store::{Error, Kept, KeptDelivery, NewDelivery, Sighting, Step};
 
@@ -45,6 +45,13 @@ pub(super) async fn keep(
     .map_err(failed(action))?;
     if inserted.rows_affected() == 0 {
         return Ok(Kept::Repeated);
+    }
+    if let Some(command) = &delivery.command {
+        let by = (delivery.forge.as_str(), delivery.id.as_str());
+        return Ok(match commands::keep(transaction, by, command, now).await? {
+            true => Kept::Ordered,
+            false => Kept::Repeated,
+        });
     }
     let Some(subject) = &delivery.subject else { return Ok(Kept::Ignored) };
     let kept = look(transaction, subject, delivery.due, now).await?;

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite as Db, SqlitePool, Transaction};
 
+use super::audit;
 use super::rows::{failed, json, micros, number, read};
 use crate::job::{JobId, Subject};
 use crate::store::{Delivered, Error, Heard, History, Step, Stepped};
@@ -47,7 +48,7 @@ pub(super) async fn write(
     .execute(&mut **transaction)
     .await
     .map_err(failed(action))?;
-    Ok(())
+    audit::step(transaction, job, step, now).await
 }
 
 /// All that the ledger knows of one issue. Letters' case in the repository's name does not count, as on the forge.

@@ -47,7 +47,18 @@ pub(super) async fn take(
         .fetch_optional(&mut **transaction)
         .await
         .map_err(failed(action))?;
-    let Some((id, phase)) = next else { return Ok(None) };
+    let Some(next) = next else { return Ok(None) };
+    give(transaction, next, worker, (now, until)).await.map(Some)
+}
+
+/// Gives a job that was found in a phase to a worker.
+pub(super) async fn give(
+    transaction: &mut Transaction<'_, Db>,
+    (id, phase): (i64, String),
+    worker: &str,
+    (now, until): (DateTime<Utc>, DateTime<Utc>),
+) -> Result<SqliteRow, Error> {
+    let action = "claim a job";
     let row = sqlx::query(
         "UPDATE jobs SET phase = 'running', state_json = ?4, attempt = attempt + 1,
                 lease_token = lower(hex(randomblob(16))), lease_until = ?3, updated_at = ?2
@@ -67,7 +78,7 @@ pub(super) async fn take(
         _ => Step::Claimed { attempt, worker },
     };
     history::write(transaction, JobId(id), &step, now).await?;
-    Ok(Some(row))
+    Ok(row)
 }
 
 /// Puts right what a clock that was set back has left in the future. No lease holds for longer than a new one would:
@@ -176,7 +187,7 @@ pub(super) async fn drop_job(
 }
 
 /// The job of a lease that is held.
-async fn held(
+pub(super) async fn held(
     transaction: &mut Transaction<'_, Db>,
     lease: &Lease,
     action: &'static str,

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use sqlx::SqlitePool;
 
 use super::*;
+use crate::audit;
 use crate::input::Input;
 
 const LEASE: i64 = 60;
@@ -58,6 +59,7 @@ enum Verb {
     Enter(Stage),
     Comment,
     Ready,
+    Session,
     Words,
     Input,
     Pull,
@@ -70,8 +72,8 @@ enum Verb {
 
 fn verb() -> impl Strategy<Value = Verb> {
     use Verb::{
-        Comment, Drop, End, Enter, Identify, Input, Owe, Park, Pull, Ready, Renew, Retry, Wait,
-        Words,
+        Comment, Drop, End, Enter, Identify, Input, Owe, Park, Pull, Ready, Renew, Retry, Session,
+        Wait, Words,
     };
     prop_oneof![
         Just(Renew),
@@ -81,6 +83,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         proptest::sample::select(&Stage::ALL[..]).prop_map(Enter),
         Just(Comment),
         Just(Ready),
+        Just(Session),
         Just(Words),
         Just(Input),
         Just(Pull),
@@ -276,10 +279,11 @@ impl World {
             }
             Verb::Enter(stage) => store.enter(lease, stage, now).await?,
             Verb::Comment => store.note_comment(lease, 1).await?,
-            Verb::Ready => store.note_ready(lease, &ready).await?,
+            Verb::Ready => store.note_ready(lease, &ready, now).await?,
+            Verb::Session => store.note_session(lease, 1, "s", now).await?,
             Verb::Words => store.note_words(lease, &words).await?,
-            Verb::Input => store.note_input(lease, &base, "d").await?,
-            Verb::Pull => store.note_pull(lease, 4).await?,
+            Verb::Input => store.note_input(lease, &base, "d", "m", now).await?,
+            Verb::Pull => store.note_pull(lease, 4, now).await?,
             Verb::End => {
                 store.end(lease, &end(), now).await?;
                 return Ok(true);
@@ -412,6 +416,8 @@ proptest! {
             let jobs = world.jobs().await;
             check_all(&jobs);
             assert!(jobs.iter().all(|job| job.phase == "ended"), "{jobs:?}");
+            let verified = audit::verify(world.store.as_ref(), vec![], &mut |_| Ok(())).await.unwrap();
+            assert_eq!(verified.head, world.store.audit_head().await.unwrap());
             for ask in world.asks.values() {
                 let key = format!("label-{ask}");
                 assert_eq!(jobs.iter().filter(|job| job.key.as_ref() == Some(&key)).count(), 1);

@@ -28,6 +28,10 @@ impl Call<'_> {
                 _ => None,
             };
         }
+        if let ["comments", id, "reactions"] = rest {
+            let id = id.parse().unwrap_or_default();
+            return (self.method == "POST").then(|| self.react_to_comment(repo, id, access));
+        }
         let [number, rest @ ..] = rest else {
             return (self.method == "GET").then(|| self.list_issues(repo))?;
         };
@@ -202,6 +206,21 @@ impl Call<'_> {
         let shape = self.state.github_reaction(&reaction);
         self.state.repo_mut(repo).issue_mut(number).reactions.push(reaction);
         Reply::json(201, &shape)
+    }
+
+    fn react_to_comment(&mut self, repo: &RepoName, id: i64, access: Access) -> Reply {
+        let Some((number, _)) = self.find_comment(repo, id) else {
+            return self.missing();
+        };
+        let content = self.text("content");
+        let issue = self.repo(repo).issue(number).expect("it was found before");
+        if issue.is_locked && access < Access::Write {
+            return self.refused(403, "Unable to create reaction because issue is locked.");
+        }
+        let reaction = Reaction { user: self.user, content, at: self.state.tick() };
+        let shape = self.state.github_reaction(&reaction);
+        let is_new = self.state.put_reaction(id, reaction);
+        Reply::json(if is_new { 201 } else { 200 }, &shape)
     }
 
     /// One label. GitHub does not tell small from capital letters in their names.
